@@ -1,0 +1,1 @@
+"""The verbs: parse, call one function, print. Nobody imports this package."""

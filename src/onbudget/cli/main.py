@@ -1,0 +1,76 @@
+"""`onbudget`: one group of verbs, each imported only when it is called, because cold start is a promise."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from onbudget import __version__
+from onbudget.core.errors import OnbudgetError
+
+# verb -> (module, one line of help). The modules are imported when the verb is used, not for `--help`.
+VERBS = {
+    "demo": ("onbudget.cli.demo", "See it work: serve the embedded model, load it, compare it with the naive way."),
+    "export": ("onbudget.cli.export", "A PyTorch module becomes a checked .onnx file."),
+    "bundle": ("onbudget.cli.bundle", "An .onnx file and a recipe become one servable bundle."),
+    "check": ("onbudget.cli.check", "Read a model's passport and test what it promises."),
+    "serve": ("onbudget.cli.serve", "Serve a bundle or any .onnx over HTTP with dynamic batching."),
+    "load": ("onbudget.cli.load", "An open-loop load test that can't lie."),
+}
+
+
+class _Verbs(click.Group):
+    """A click group that knows its verbs' names and help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(VERBS[cmd_name][0])
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else f" The verbs are: {', '.join(VERBS)}."
+            raise click.UsageError(f"No such verb: {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with:  onbudget demo",
+)
+@click.version_option(__version__, prog_name="onbudget")
+def cli() -> None:
+    """Serve ONNX models on the CPUs you have and hold a declared p95 latency budget."""
+
+
+def main() -> None:
+    """The console script: a user's mistake is one sentence and an exit code, never a traceback."""
+    try:
+        code = cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        print("stopped", file=sys.stderr)  # noqa: T201 - the last word to a person who pressed Ctrl-C
+        sys.exit(130)
+    except OnbudgetError as error:
+        print(f"onbudget: {error}", file=sys.stderr)  # noqa: T201 - stderr is where errors go
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,1 @@
+"""The vocabulary: pure values and decisions. No files, sockets, threads, clocks or logging."""

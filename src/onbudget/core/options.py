@@ -1,0 +1,35 @@
+"""One declaration per option: a field of a frozen struct, from which flag, environment name and reference are made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - the field's word for it, as in click
+    *,
+    parse: Callable[[str], Any] | None = None,
+    metavar: str | None = None,
+    choices: Sequence[str] = (),
+    multiple: bool = False,
+    flag: str | None = None,
+) -> Any:
+    """A struct field that is also an option.
+
+    `default` is text where `parse` is given ("20ms"), as a person would type it; it is parsed like one. `flag` is the
+    flag's name where it differs from the field's; `multiple` collects a tuple. A bool field becomes `--x/--no-x`.
+    """
+    told = {
+        "help": help,
+        "parse": parse,
+        "metavar": metavar,
+        "choices": tuple(choices),
+        "multiple": multiple,
+        "flag": flag,
+        "default": default,
+    }
+    value = parse(default) if parse and isinstance(default, str) else default
+    return dataclasses.field(default=value, metadata={"option": told})

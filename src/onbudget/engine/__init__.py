@@ -1,0 +1,1 @@
+"""What touches the machine: model files, pictures, ONNX Runtime sessions, CPU facts."""

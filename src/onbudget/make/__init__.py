@@ -1,0 +1,1 @@
+"""Before serving: export, parity, fusing a recipe into the graph, checks. Needs the extra [make]."""

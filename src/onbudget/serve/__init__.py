@@ -1,0 +1,1 @@
+"""Online: HTTP in, batches through the lanes, one reply out."""
