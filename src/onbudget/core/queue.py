@@ -1,0 +1,170 @@
+"""Requests that wait: groups of tickets, in arrival order, one bucket for each shape.
+
+Rules of this file. It holds no lock and reads no clock: whoever shares a queue between threads guards it. A group is
+one request and is admitted whole; its tickets are its items. A withdrawn group (its caller left, or one of its items
+failed) gives its places back at once, and its tickets are skipped when a batch is formed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+from onbudget.core.errors import RequestError, Shed
+
+
+class Ticket:
+    """One item of a group: what to decode, and where its answer goes. `key` is its bucket: items that stack."""
+
+    __slots__ = ("group", "index", "key", "payload", "queued")
+
+    def __init__(self, group: Group, index: int, payload: Any, key: Hashable) -> None:
+        self.group = group
+        self.index = index
+        self.payload = payload
+        self.key = key
+        self.queued = False
+
+
+class Group:
+    """One request. `arrived` is the time of its last body byte; `reply` is called once, when nothing is left to wait for."""
+
+    __slots__ = ("answers", "arrived", "error", "left", "nbytes", "note", "reply", "taken", "tickets", "withdrawn")
+
+    def __init__(self, arrived: float, nbytes: int, reply: Callable[[Group], None], note: Any = None) -> None:
+        self.arrived = arrived
+        self.nbytes = nbytes
+        self.reply = reply
+        self.note = note  # the server's own: how to word the answer
+        self.tickets: list[Ticket] = []
+        self.answers: list[Any] = []
+        self.left = 0
+        self.error: RequestError | None = None
+        self.withdrawn = False
+        self.taken = 0.0
+
+    def add(self, payload: Any, key: Hashable = None) -> None:
+        """One more item; only before the group is offered to a queue."""
+        self.tickets.append(Ticket(self, len(self.tickets), payload, key))
+        self.answers.append(None)
+        self.left += 1
+
+    def settle(self, index: int, answer: Any) -> None:
+        """Item `index` has its answer; the last one replies."""
+        if self.withdrawn:
+            return
+        self.answers[index] = answer
+        self.left -= 1
+        if self.left == 0:
+            self.withdrawn = True  # ended: later settles and failures are of no interest
+            self.reply(self)
+
+    def fail(self, error: RequestError) -> None:
+        """The group ends with an error; the first one is the one that is told."""
+        if self.withdrawn:
+            return
+        self.withdrawn = True
+        self.error = error
+        self.reply(self)
+
+
+class _Bucket:
+    """Tickets that may share a batch, oldest first; `live` leaves out the withdrawn ones that still lie in it."""
+
+    __slots__ = ("live", "tickets")
+
+    def __init__(self) -> None:
+        self.tickets: deque[Ticket] = deque()
+        self.live = 0
+
+
+class Queue:
+    """Bounded by items and by bytes, both counted until a request has its answer and not only while it waits."""
+
+    def __init__(self, max_items: int, max_bytes: int) -> None:
+        self.max_items = max_items
+        self.max_bytes = max_bytes
+        self.waiting = 0  # tickets in buckets
+        self.items = 0  # items in flight: waiting or running
+        self.nbytes = 0  # bytes in flight
+        self._buckets: dict[Hashable, _Bucket] = {}
+
+    def offer(self, group: Group) -> None:
+        """Admit a group whole, or raise Shed and change nothing."""
+        count = len(group.tickets)
+        if self.items + count > self.max_items:
+            raise Shed(
+                f"the server is busy: {self.items} items are in flight and the limit is {self.max_items} (--max-queue)",
+                reason="queue_full",
+                retry_after_s=1.0,
+            )
+        if self.nbytes + group.nbytes > self.max_bytes:
+            raise Shed(
+                f"the server is busy: {self.nbytes} bytes are in flight and the limit is {self.max_bytes} "
+                "(--max-queue-bytes)",
+                reason="queue_bytes_full",
+                retry_after_s=1.0,
+            )
+        self.items += count
+        self.nbytes += group.nbytes
+        self.waiting += count
+        for ticket in group.tickets:
+            bucket = self._buckets.get(ticket.key)
+            if bucket is None:
+                bucket = self._buckets[ticket.key] = _Bucket()
+            bucket.tickets.append(ticket)
+            bucket.live += 1
+            ticket.queued = True
+
+    def heads(self) -> Iterator[tuple[Ticket, int]]:
+        """The oldest live ticket of each bucket and how many live ones the bucket holds."""
+        for bucket in self._buckets.values():
+            if bucket.live:
+                tickets = bucket.tickets
+                while not tickets[0].queued:
+                    tickets.popleft()
+                yield tickets[0], bucket.live
+
+    def take(self, key: Hashable, count: int) -> list[Ticket]:
+        """Up to `count` live tickets of one bucket, oldest first."""
+        bucket = self._buckets[key]
+        tickets = bucket.tickets
+        taken: list[Ticket] = []
+        while tickets and len(taken) < count:
+            ticket = tickets.popleft()
+            if ticket.queued:
+                ticket.queued = False
+                taken.append(ticket)
+        bucket.live -= len(taken)
+        self.waiting -= len(taken)
+        if not bucket.live:
+            del self._buckets[key]  # with the withdrawn tickets that still lay in it
+        return taken
+
+    def withdraw(self, group: Group) -> None:
+        """Free the group's waiting places; its tickets will be skipped. Its items stay in flight until `close`."""
+        for ticket in group.tickets:
+            if ticket.queued:
+                ticket.queued = False
+                bucket = self._buckets[ticket.key]
+                bucket.live -= 1
+                self.waiting -= 1
+                if not bucket.live:
+                    del self._buckets[ticket.key]
+
+    def close(self, group: Group) -> None:
+        """The group has ended: what it counted for is free again. Once a group."""
+        self.items -= len(group.tickets)
+        self.nbytes -= group.nbytes
+
+    def drain(self) -> Sequence[Group]:
+        """Take everything that still waits, for the server that stops: the groups, oldest first, each once."""
+        groups: dict[Group, None] = {}
+        for bucket in list(self._buckets.values()):
+            for ticket in bucket.tickets:
+                if ticket.queued:
+                    groups[ticket.group] = None
+        for group in groups:
+            self.withdraw(group)
+        return sorted(groups, key=lambda group: group.arrived)

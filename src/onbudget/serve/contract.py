@@ -1,0 +1,84 @@
+"""What one item of a loaded model looks like on the wire, worked out once from its ports and its passport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from onbudget.core.errors import BundleError
+from onbudget.core.metadata import Metadata
+from onbudget.core.recipe import Recipe
+from onbudget.engine.session import OrtRunner, Port
+
+
+@dataclass(frozen=True)
+class Contract:
+    """The items of one model.
+
+    `inputs` are the model's input ports; `shapes` are one item's shapes, without the batch axis (None: any size).
+    `batch` is the batch axis: None for open, a number where the file froze it, 0 where there is no batch axis at all.
+    `why_alone` is empty, or the reason why items never share a run.
+    """
+
+    field: str
+    inputs: tuple[Port, ...]
+    shapes: tuple[tuple[int | None, ...], ...]
+    recipe: Recipe | None
+    batch: int | None
+    why_alone: str
+
+    @cached_property
+    def shape(self) -> tuple[int, ...] | None:
+        """One item's shape where there is one input and every axis is known, else None."""
+        if len(self.shapes) != 1 or any(d is None for d in self.shapes[0]):
+            return None
+        if self.recipe is not None:
+            return self.recipe.shape
+        return tuple(d for d in self.shapes[0] if d is not None)
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The first input's dtype."""
+        return np.dtype(self.inputs[0].dtype or "object")
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of one item sent raw; 0 where raw bytes make no sense (strings, open axes, several inputs)."""
+        if self.shape is None or self.dtype.kind == "O":
+            return 0
+        return prod(self.shape) * self.dtype.itemsize
+
+    @cached_property
+    def pictures(self) -> bool:
+        """Whether an item may be a picture: the recipe says how to decode it."""
+        return self.recipe is not None and self.recipe.kind == "picture"
+
+
+def contract_of(runner: OrtRunner) -> Contract:
+    """Read a loaded model's ports and passport; BundleError for inputs that can't be served as tensors."""
+    metadata = runner.metadata or Metadata()
+    for port in runner.inputs:
+        if not port.dtype:
+            raise BundleError(f"input {port.name!r} is a sequence or a map; only tensors can be served")
+    batch, why = _batch_axis(runner)
+    if metadata.unbatchable:
+        why = metadata.unbatchable
+    shapes = tuple(port.shape if batch == 0 else port.shape[1:] for port in runner.inputs)
+    return Contract(metadata.field, runner.inputs, shapes, metadata.recipe, batch, why)
+
+
+def _batch_axis(runner: OrtRunner) -> tuple[int | None, str]:
+    """The size of the inputs' shared first axis (None: open; 0: there is none), and why items run alone, if they do."""
+    firsts = {port.shape[0] if port.shape else 0 for port in runner.inputs}
+    if 0 in firsts:
+        return 0, "an input has no axes, so there is no batch axis"
+    if len(firsts) > 1:
+        return 0, "the inputs do not share their first axis, so it is not a batch axis"
+    batch = firsts.pop()
+    if batch is None:
+        # A first axis that the outputs do not share is not proof either way; `onbudget check` tests by running.
+        return None, ""
+    return batch, "" if batch > 1 else "the file fixes the batch axis at 1"

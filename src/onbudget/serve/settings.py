@@ -1,0 +1,92 @@
+"""Every option of a server, declared once: the CLI's flags, the environment's names and `create_app`'s settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from onbudget.core import units
+from onbudget.core.errors import UsageError
+from onbudget.core.options import option
+from onbudget.core.policy import Greedy, Policy, Timer
+
+FORMATS = ("jpeg", "png", "webp")
+
+
+def _count(low: int, high: int) -> Any:
+    def parse(text: str) -> int:
+        if not text.strip().lstrip("-").isdigit() or not low <= int(text) <= high:
+            raise UsageError(f"{text!r} must be a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    names = tuple("jpeg" if n == "jpg" else n for n in (part.strip().lower() for part in text.split(",")) if n)
+    bad = [name for name in names if name not in FORMATS]
+    if bad or not names:
+        raise UsageError(f"{text!r}: picture formats are {', '.join(FORMATS)}" + (f", not {bad[0]!r}" if bad else ""))
+    return names
+
+
+def _budget(text: str) -> float:
+    value = units.seconds(text)
+    if value <= 0:
+        raise UsageError(f"{text!r}: a budget must be above zero")
+    return value
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise UsageError(f"{text!r} is not a port: a number from 0 (any free one) to 65535")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a server runs. Times are seconds, sizes bytes; 0 for `lanes`, `threads` and `max_batch` means: choose."""
+
+    host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines in.")
+    port: int = option("8000", "Port to listen on; 0 takes any free one.", parse=_port, metavar="PORT")
+    p95: float | None = option(
+        None, "The declared p95 latency budget, such as 20ms.", parse=_budget, metavar="DURATION", flag="--p95"
+    )
+    lanes: int = option("0", "Threads that run the model; 0: one a core.", parse=_count(0, 64), metavar="N")
+    threads: int = option("1", "Threads inside one run (intra-op).", parse=_count(1, 64), metavar="N")
+    max_batch: int = option("16", "Largest batch that a lane runs.", parse=_count(1, 1024), metavar="N")
+    policy: str = option("greedy", "greedy: run what waits; timer: wait for company.", choices=("greedy", "timer"))
+    max_wait: float = option("2ms", "How long --policy timer waits.", parse=units.seconds, metavar="DURATION")
+    provider: str = option("cpu", "Execution providers in order; the first must be active.", metavar="A[,B]")
+    max_items: int = option("32", "Most items in one request.", parse=_count(1, 4096), metavar="N")
+    max_body: int = option("16MB", "Largest request body.", parse=units.size, metavar="SIZE")
+    max_pixels: int = option("50000000", "Largest picture, in pixels.", parse=_count(1, 2**31), metavar="N")
+    accept: tuple[str, ...] = option(
+        ",".join(FORMATS), "Picture formats that are decoded.", parse=_formats, metavar="LIST"
+    )
+    max_queue: int = option("1024", "Most items in flight; more are refused.", parse=_count(1, 10**6), metavar="N")
+    max_queue_bytes: int = option("256MB", "Most bytes in flight.", parse=units.size, metavar="SIZE")
+    client_timeout: float = option(
+        "10s", "How long a client may take to send a request.", parse=units.seconds, metavar="DURATION"
+    )
+    keep_alive: float = option(
+        "75s", "How long an idle connection stays open.", parse=units.seconds, metavar="DURATION"
+    )
+    stuck_after: float = option(
+        "30s", "A run longer than this is stopped and its lane restarted.", parse=units.seconds, metavar="DURATION"
+    )
+    warm_up: float = option(
+        "200ms", "Time for trying the batch sizes between 1 and the largest.", parse=units.seconds, metavar="DURATION"
+    )
+    drain_notice: float = option(
+        "0s", "At the end: how long /ready says no before the doors close.", parse=units.seconds, metavar="DURATION"
+    )
+    drain_timeout: float = option(
+        "30s", "At the end: how long accepted requests may take.", parse=units.seconds, metavar="DURATION"
+    )
+
+    def make_policy(self, max_batch: int) -> Policy:
+        """The policy object for lanes that run up to `max_batch` items."""
+        if self.policy == "timer":
+            return Timer(max_batch, self.max_wait)
+        return Greedy(max_batch)
