@@ -5,6 +5,7 @@
     ├── BundleError                   the model file cannot be read, or cannot be used as asked
     ├── ProviderError                 a required execution provider is not active
     ├── DependencyError               an optional package is missing; the message names the extra
+    ├── ExportFailed                  a module cannot be made or exported; names the line that raised
     ├── GateFailed            12      parity, fusing or accuracy is outside its tolerance
     ├── MeasurementInvalid    11      a load test cannot be believed
     └── RequestError                  one request's own fault or fate; carries an HTTP status
@@ -56,6 +57,12 @@ class DependencyError(OnbudgetError):
     """An optional package is missing; the message names the extra that brings it."""
 
     code = "dependency"
+
+
+class ExportFailed(OnbudgetError):
+    """A module cannot be made, or no exporter takes it; the message carries its own error and the line."""
+
+    code = "export-failed"
 
 
 class GateFailed(OnbudgetError):
