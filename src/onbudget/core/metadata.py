@@ -6,7 +6,8 @@ schema by name and reads every older one. `tests/golden/bundle-v1.onnx` is kept 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from onbudget.core.recipe import Recipe
@@ -43,8 +44,8 @@ class Metadata:
     params: int | None = None  # counted at export
     unbatchable: str = ""
     source_sha256: str = ""  # of the .onnx that this bundle was made from
-    exporter: dict[str, Any] = field(default_factory=dict)  # name, versions, opset
-    parity: dict[str, Any] = field(default_factory=dict)  # torch vs ONNX, fused vs numpy, batch-mates
+    exporter: dict[str, Any] = dataclasses.field(default_factory=dict)  # name, versions, opset
+    parity: dict[str, Any] = dataclasses.field(default_factory=dict)  # torch vs ONNX, fused vs numpy, batch-mates
     samples: tuple[Sample, ...] = ()
     made_by: str = ""  # onbudget's version
 

@@ -1,0 +1,56 @@
+"""`onbudget serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onbudget.cli.options import options
+from onbudget.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from onbudget.serve.service import Service
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _greet(service: Service, url: str) -> None:
+    model, settings = service.model, service.settings
+    assert model is not None
+    budget = f"p95 budget {settings.p95 * 1000:g} ms, " if settings.p95 else ""
+    _say(
+        f"{url}  {model.path.name}: {model.lane_count} lane{'s' if model.lane_count > 1 else ''} × {settings.threads} "
+        f"thread{'s' if settings.threads > 1 else ''}, max batch {model.job.max_batch}, {settings.policy}, "
+        f"{budget}{model.runner.providers[0]}, ready in {model.load_seconds:.2f} s"
+    )
+    if model.contract.why_alone:
+        _say(f"served one at a time: {model.contract.why_alone}")
+    if settings.host not in ("127.0.0.1", "localhost", "::1"):
+        _say(f"listening on {settings.host}: other machines can reach it, and there is no authentication")
+    _say(f"pages: {url}/docs  {url}/health  {url}/ready  {url}/metrics    stop: Ctrl-C")
+
+
+@click.command(
+    "serve",
+    epilog="""\b
+Examples:
+  onbudget serve                                   the embedded satellite-tile bundle on port 8000
+  onbudget serve served.onnx --p95 20ms            a bundle, with its budget
+  onbudget serve model.onnx --port 0 --lanes 1     any .onnx as tensors, on a free port
+""",
+)
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@options(Settings)
+def command(settings: Settings, path: Path | None) -> int:
+    """Serve a bundle, or any .onnx as tensors, over HTTP with dynamic batching. Without PATH: the embedded bundle."""
+    from onbudget.serve.server import serve
+
+    if path is None:
+        from onbudget.engine.embedded import bundle_path
+
+        path = bundle_path()
+    return serve(path, settings, _greet)

@@ -1,0 +1,282 @@
+"""The ASGI side: hot routes as plain ASGI callables, inside a FastAPI application or in front of it.
+
+`create_app` gives people a FastAPI application that they can mount, add middleware to and read `/docs` of; the hot
+routes are plain ASGI endpoints in it, so that a user's auth middleware guards `/predict`. `Front` is what
+`onbudget serve` runs: the same endpoints without the framework around them, which imports FastAPI only when somebody
+asks for a page that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onbudget.core.errors import RequestError, SlowClient, TooLarge
+from onbudget.core.queue import Group
+from onbudget.core.units import show_size
+from onbudget.serve.exchange import Request, Response, as_json, refusal
+from onbudget.serve.service import Service
+from onbudget.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+clock = time.monotonic
+
+SWEEP = 0.05  # seconds between looks for callers that hung up or stopped sending
+
+
+class _Gone(Exception):
+    """The caller hung up before its request was whole."""
+
+
+class _Exchange:
+    """One request under way, for the sweep: first it is read, then it waits for its group."""
+
+    __slots__ = ("expired", "group", "receive", "since", "task", "watcher")
+
+    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
+        self.receive = receive
+        self.task = task
+        self.since = clock()
+        self.group: Group | None = None
+        self.watcher: asyncio.Task[None] | None = None
+        self.expired = False
+
+
+class Endpoints:
+    """The hot routes over one service. Each is `await endpoint(scope, receive, send)`."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._under_way: set[_Exchange] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.table: dict[str, tuple[str, Callable[[Scope, Receive, Send], Awaitable[None]]]] = {
+            "/predict": ("POST", self.predict),
+            "/health": ("GET", self.health),
+            "/ready": ("GET", self.ready),
+            "/metrics": ("GET", self.metrics),
+        }
+
+    async def dispatch(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one of the table's paths; another method than its own is 405."""
+        method, endpoint = self.table[path]
+        if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
+            detail = {"detail": f"{path} takes {method}, not {scope['method']}"}
+            await _send(send, as_json(405, detail, (b"allow", method.encode())), scope)
+            return
+        await endpoint(scope, receive, send)
+
+    async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /predict`: read, hand to the service, wait for its one reply."""
+        service = self.service
+        if service.state == "loading":
+            service.start()  # a mounted app gets no lifespan: its first request starts it
+        exchange = _Exchange(receive, asyncio.current_task())  # type: ignore[arg-type]  # an ASGI app runs in a task
+        self._under_way.add(exchange)
+        if self._sweeper is None:
+            self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
+        try:
+            response = await self._predict(scope, exchange)
+        except _Gone:
+            return
+        except RequestError as error:
+            service.metrics.request(error.code, clock() - exchange.since)
+            response = refusal(error)
+            response.headers.append((b"connection", b"close"))  # the rest of its body is not read
+        except asyncio.CancelledError:
+            if exchange.group is not None:
+                service.cancel(exchange.group)
+            raise
+        finally:
+            self._under_way.discard(exchange)
+            if exchange.watcher is not None:
+                exchange.watcher.cancel()
+        await _send(send, response, scope)
+
+    async def _predict(self, scope: Scope, exchange: _Exchange) -> Response:
+        body = await self._body(scope, exchange)
+        request = Request(scope["headers"], body, scope["query_string"], clock())
+        done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        exchange.since = request.arrived
+        exchange.group = self.service.predict(request, done.set_result)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            if exchange.expired:
+                raise _Gone from None
+            raise
+
+    async def _body(self, scope: Scope, exchange: _Exchange) -> bytes:
+        limit = self.service.settings.max_body
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                raise _too_large(int(value), limit)
+        try:
+            message = await exchange.receive()
+            if not message.get("more_body") and message["type"] == "http.request":
+                body: bytes = message["body"]
+                if len(body) > limit:
+                    raise _too_large(len(body), limit)
+                return body
+            chunks: list[bytes] = []
+            size = 0
+            while message["type"] == "http.request":
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limit:
+                    raise _too_large(size, limit)
+                if not message.get("more_body"):
+                    return b"".join(chunks)
+                message = await exchange.receive()
+            raise _Gone
+        except asyncio.CancelledError:
+            if not exchange.expired:
+                raise
+            exchange.task.uncancel()
+            allowed = self.service.settings.client_timeout
+            raise SlowClient(f"the body did not arrive within {allowed:g} s (--client-timeout)") from None
+
+    def _sweep(self) -> None:
+        """Expire requests whose body does not come; watch for hang-ups those that have waited long enough to matter."""
+        now = clock()
+        for exchange in list(self._under_way):
+            age = now - exchange.since
+            if exchange.group is None:
+                if age > self.service.settings.client_timeout and not exchange.expired:
+                    exchange.expired = True
+                    exchange.task.cancel()
+            elif exchange.watcher is None and age > SWEEP:
+                exchange.watcher = asyncio.get_running_loop().create_task(self._watch(exchange))
+        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep) if self._under_way else None
+
+    async def _watch(self, exchange: _Exchange) -> None:
+        """Wait for the caller to hang up. Only slow requests pay for this task."""
+        while (await exchange.receive())["type"] != "http.disconnect":
+            pass
+        if exchange.group is not None and not exchange.group.withdrawn:
+            self.service.cancel(exchange.group)
+            exchange.expired = True
+            exchange.task.cancel()
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /health`."""
+        await _send(send, self.service.health(), scope)
+
+    async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /ready`."""
+        await _send(send, self.service.ready(), scope)
+
+    async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /metrics`, rendered off the event loop."""
+        body, kind = await asyncio.to_thread(self.service.metrics.render)
+        await _send(send, Response(200, body, [(b"content-type", kind.encode())]), scope)
+
+
+def _too_large(size: int, limit: int) -> TooLarge:
+    return TooLarge(f"the body has {show_size(size)} or more; the limit is {show_size(limit)} (--max-body)")
+
+
+async def _send(send: Send, response: Response, scope: Scope) -> None:
+    headers = response.headers
+    headers.append((b"content-length", str(len(response.body)).encode()))
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            headers.append((b"x-request-id", value))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
+
+
+class _Route:
+    """One hot path as an ASGI app of its own, for Starlette's router."""
+
+    def __init__(self, endpoints: Endpoints, path: str) -> None:
+        self._endpoints = endpoints
+        self._path = path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._endpoints.dispatch(self._path, scope, receive, send)
+
+
+def create_app(model: str | PathLike[str], settings: Settings | None = None) -> FastAPI:
+    """A FastAPI application that serves a bundle or a plain .onnx file; the model loads when the app starts.
+
+    Mount it, add middleware, include it in tests: `POST /predict`, `/health`, `/ready`, `/metrics`, `/docs`.
+    Raises what `Service.start` raises (BundleError, ProviderError) when the application starts.
+    """
+    return _framework(Endpoints(Service(Path(model), settings)), own_life=True)
+
+
+def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
+    from fastapi import FastAPI
+    from starlette.routing import Route
+
+    from onbudget import __version__
+    from onbudget.serve.openapi import add_docs
+
+    service = endpoints.service
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="onbudget", version=__version__, docs_url=None, redoc_url=None, openapi_url=None,
+        lifespan=lifespan if own_life else None,
+    )  # fmt: skip
+    app.state.service = service
+    for path in endpoints.table:
+        app.router.routes.append(Route(path, endpoint=_Route(endpoints, path), methods=None))
+    add_docs(app, service)
+    return app
+
+
+class Front:
+    """The ASGI app of `onbudget serve`: hot paths first, everything else through the FastAPI application, made on demand."""
+
+    def __init__(self, service: Service) -> None:
+        self.endpoints = Endpoints(service)
+        self._service = service
+        self._app: FastAPI | None = None
+        self._making = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            if scope["path"] in self.endpoints.table:
+                await self.endpoints.dispatch(scope["path"], scope, receive, send)
+                return
+            await (await self._framework())(scope, receive, send)
+        elif kind == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _framework(self) -> FastAPI:
+        async with self._making:
+            if self._app is None:
+                # The import takes some 300 ms, which the loop must not spend.
+                self._app = await asyncio.to_thread(_framework, self.endpoints, False)
+        return self._app
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._service.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self._service.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+

@@ -1,0 +1,140 @@
+"""A lane's work: tickets → rows of one array → one run → one answer a ticket.
+
+Each lane has a `Bench` of its own, because ONNX Runtime reads the input buffer without a copy while it runs. An item
+that can't be decoded is answered with its error and the rows close up, so that it never enters a run and never costs
+its batch-mates anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pybase64
+
+from onbudget.core.errors import BadContent, RequestError, RunFailed
+from onbudget.core.queue import Ticket
+from onbudget.core.tasks import Task
+from onbudget.engine.images import decode
+from onbudget.engine.session import OrtRunner, Stop, example
+from onbudget.serve.contract import Contract
+from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, ROW, where
+
+Settled = list[tuple[Ticket, Any]]  # a ticket and its answer, or its RequestError
+
+
+class Bench:
+    """One lane's buffers: `rows[i]` is row i as an array, `raw[i]` the same memory as writable bytes."""
+
+    def __init__(self, job: Job) -> None:
+        self.rows: np.ndarray[Any, Any] | None = None
+        self.raw: list[memoryview] = []
+        contract = job.contract
+        if contract.row_bytes:
+            count = job.run_rows or job.max_batch
+            self.rows = np.zeros((count, *(contract.shape or ())), contract.dtype)
+            self.raw = [memoryview(row) for row in self.rows.reshape(count, -1).view(np.uint8)]
+
+
+class Job:
+    """What every lane of a model does; holds no state of a batch.
+
+    `max_batch` is the most rows that are run together; `run_rows` is what the file froze its batch axis at, else 0.
+    """
+
+    def __init__(self, runner: OrtRunner, contract: Contract, task: Task, max_batch: int) -> None:
+        self.runner = runner
+        self.contract = contract
+        self.task = task
+        self.run_rows = contract.batch or 0
+        self.max_batch = 1 if contract.why_alone else min(max_batch, self.run_rows or max_batch)
+        self._name = contract.inputs[0].name
+
+    def bench(self) -> Bench:
+        """Buffers for one lane."""
+        return Bench(self)
+
+    def prepare(self, bench: Bench, tickets: Sequence[Ticket]) -> tuple[dict[str, Any], list[Ticket], Settled]:
+        """Decode the tickets into rows → feeds for the run, the tickets whose rows they are, and the failed ones."""
+        good: list[Ticket] = []
+        bad: Settled = []
+        columns: list[tuple[Any, ...]] = []
+        for ticket in tickets:
+            try:
+                if bench.rows is None:
+                    columns.append(ticket.payload[1])
+                else:
+                    self._place(bench, len(good), ticket)
+            except RequestError as error:
+                bad.append((ticket, error))
+                continue
+            good.append(ticket)
+        return (self._feeds(bench, columns, len(good)) if good else {}), good, bad
+
+    def _place(self, bench: Bench, row: int, ticket: Ticket) -> None:
+        """One payload into one row."""
+        assert bench.rows is not None
+        kind, data = ticket.payload
+        if kind is BASE64:
+            try:
+                bench.raw[row][:] = pybase64.b64decode(data, validate=True)
+            except ValueError as error:  # junk characters, or padding that hid another length
+                raise BadContent(f"{self._where(ticket)}: not valid base64 of one item: {error}") from error
+        elif kind is ROW:
+            bench.raw[row][:] = data
+        elif kind is ARRAYS:
+            bench.rows[row] = data[0]
+        else:
+            assert kind is PICTURE
+            assert self.contract.recipe is not None
+            try:
+                decode(data, self.contract.recipe, out=bench.rows[row])
+            except BadContent as error:
+                raise BadContent(f"{self._where(ticket)}: {error}") from error
+
+    def _where(self, ticket: Ticket) -> str:
+        return where(ticket.group.note.parsed.name, ticket.index)
+
+    def _feeds(self, bench: Bench, columns: list[tuple[Any, ...]], count: int) -> dict[str, Any]:
+        if bench.rows is not None:
+            if self.contract.batch == 0:
+                return {self._name: bench.rows[0]}
+            return {self._name: bench.rows[: self.run_rows or count]}
+        inputs = self.contract.inputs
+        if self.contract.batch == 0:
+            return {port.name: columns[0][i] for i, port in enumerate(inputs)}
+        if self.run_rows:  # the file wants exactly so many rows: the last one fills up
+            columns = columns + [columns[-1]] * (self.run_rows - count)
+        return {port.name: np.stack([c[i] for c in columns]) for i, port in enumerate(inputs)}
+
+    def run(self, feeds: dict[str, Any], good: Sequence[Ticket], stop: Stop) -> Settled:
+        """One run, and each ticket's answer; RunFailed when the model raises or answers the wrong number of rows."""
+        count = len(good)
+        try:
+            arrays = self.runner.run(feeds, self.task.outputs, stop)
+        except Exception as error:  # noqa: BLE001 - ONNX Runtime's classes share no base; all mean: this run failed
+            lines = str(error).splitlines()
+            raise RunFailed(f"the model's run failed: {lines[0] if lines else type(error).__name__}") from error
+        if self.contract.batch == 0:
+            arrays = [[array] for array in arrays]
+        else:
+            arrays = self._checked(arrays, count)
+        tops = [ticket.group.note.parsed.top for ticket in good]
+        return list(zip(good, self.task.finish(arrays, tops), strict=True))
+
+    def _checked(self, arrays: list[Any], count: int) -> list[Any]:
+        rows = self.run_rows or count
+        for name, array in zip(self.task.outputs, arrays, strict=True):
+            got = len(array) if isinstance(array, list) else array.shape[0] if array.ndim else 0
+            if got != rows:
+                raise RunFailed(f"the model answered {got} rows of {name!r} for a batch of {rows}; `onbudget check` tells")
+        return [array[:count] for array in arrays] if self.run_rows else arrays
+
+    def rehearse(self, rows: int) -> None:
+        """One run on made-up items, to warm a batch size; open axes other than the batch are taken as 1."""
+        feeds = {}
+        for port in self.contract.inputs:
+            array = example(port, self.run_rows or rows)
+            feeds[port.name] = array
+        self.runner.run(feeds, self.task.outputs)

@@ -1,0 +1,208 @@
+"""The server without its sockets: a request goes in, a response comes out by one callback, all on the event loop.
+
+States: loading → ready → draining → stopped; loading → failed. Whoever owns the sockets (`app`, `protocol`) calls
+`predict`; lanes post batches back with one hop to the loop each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from onbudget.core.errors import NotReady, OnbudgetError, RequestError
+from onbudget.core.queue import Group
+from onbudget.serve.exchange import Request, Response, as_json, refusal
+from onbudget.serve.lanes import Batch
+from onbudget.serve.metrics import Metrics
+from onbudget.serve.models import Model
+from onbudget.serve.settings import Settings
+from onbudget.serve.wire import Parsed, answer, parse
+
+clock = time.monotonic
+WATCH_EVERY = 0.25  # seconds between the watchdog's looks
+
+
+class Call:
+    """A request that was admitted: how to word its answer, and who waits for it."""
+
+    __slots__ = ("batch", "parsed", "reply")
+
+    def __init__(self, parsed: Parsed, reply: Callable[[Response], None]) -> None:
+        self.parsed = parsed
+        self.reply = reply
+        self.batch: Batch | None = None  # the last one that carried an item of it
+
+
+class Service:
+    """One model behind `predict`, `health`, `ready` and `metrics`."""
+
+    def __init__(self, path: Path, settings: Settings | None = None) -> None:
+        self.path = path
+        self.settings = settings or Settings()
+        self.state = "loading"
+        self.error: OnbudgetError | None = None
+        self.model: Model | None = None
+        self.metrics = Metrics(self.settings.p95)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._open: set[Group] = set()
+
+    # ---- life ----
+
+    def start(self) -> asyncio.Task[None]:
+        """Load in the background; the task ends when the model is ready, or raises why it can't be served."""
+        if self._starting is None:
+            self._loop = asyncio.get_running_loop()
+            self._starting = self._loop.create_task(self._start())
+        return self._starting
+
+    async def _start(self) -> None:
+        assert self._loop is not None
+        try:
+            model = await asyncio.to_thread(Model, self.path, self.settings)
+        except OnbudgetError as error:
+            self.state, self.error = "failed", error
+            raise
+        if self.state != "loading":  # told to stop meanwhile
+            return
+        loop = self._loop
+        model.start(lambda batch: loop.call_soon_threadsafe(self._deliver, batch))
+        self.model = model
+        self.metrics.serve(model)
+        self.state = "ready"
+        self._tick()
+
+    def _tick(self) -> None:
+        assert self._loop is not None
+        assert self.model is not None
+        self.model.lanes.watch(clock(), self.settings.stuck_after)
+        self._watch = self._loop.call_later(WATCH_EVERY, self._tick)
+
+    def drain(self) -> None:
+        """From now on `/ready` says no; what was accepted, and what still comes, is answered."""
+        if self.state in ("loading", "ready"):
+            self.state = "draining"
+
+    async def stop(self) -> None:
+        """Answer what was accepted, for as long as `drain_timeout` allows; then end the lanes."""
+        self.drain()
+        if self._starting is not None and not self._starting.done():
+            with contextlib.suppress(OnbudgetError):  # it was told to whoever waits for `start`
+                await self._starting
+        end = clock() + self.settings.drain_timeout
+        while self._open and clock() < end:
+            await asyncio.sleep(0.01)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self.model is not None:
+            await asyncio.to_thread(self.model.lanes.stop)
+        for group in list(self._open):
+            group.fail(NotReady("the server stopped before this request's turn came", reason="stopped"))
+        self.state = "stopped"
+
+    # ---- requests ----
+
+    def predict(self, request: Request, reply: Callable[[Response], None]) -> Group | None:
+        """Parse, admit and queue a request; `reply` is called once, now or later, unless `cancel` comes first.
+
+        Returns the group that waits, for `cancel`; None when the reply has been given already.
+        """
+        model = self.model
+        try:
+            if model is None or self.state not in ("ready", "draining"):
+                raise self._not_ready()
+            parsed = parse(request, model.contract, self.settings)
+            call = Call(parsed, reply)
+            group = Group(request.arrived, len(request.body), self._reply, call)
+            for kind, data, key in parsed.items:
+                group.add((kind, data), key)
+            model.lanes.submit(group)
+        except RequestError as error:
+            self.metrics.request(error.code, clock() - request.arrived)
+            reply(refusal(error))
+            return None
+        self._open.add(group)
+        return group
+
+    def cancel(self, group: Group) -> None:
+        """The caller hung up: its places are free at once, and what runs for it is thrown away."""
+        if group.withdrawn:
+            return
+        group.withdrawn = True
+        self._end(group)
+        self.metrics.request("gone", clock() - group.arrived)
+
+    def _end(self, group: Group) -> None:
+        assert self.model is not None
+        self._open.discard(group)
+        if group.left:
+            self.model.lanes.withdraw(group)
+        self.model.queue.close(group)
+
+    def _deliver(self, batch: Batch) -> None:
+        """A lane's batch is back: every ticket has its answer or its error."""
+        for ticket, result in batch.settled:
+            group = ticket.group
+            group.note.batch = batch
+            if isinstance(result, RequestError):
+                group.fail(result)
+            else:
+                group.settle(ticket.index, result)
+        if batch.error is not None:
+            for ticket in batch.tickets:
+                ticket.group.fail(batch.error)
+        self.metrics.batch(batch, clock())
+
+    def _reply(self, group: Group) -> None:
+        """A group has ended, well or not: the one place where answers leave."""
+        self._end(group)
+        call: Call = group.note
+        if group.error is not None:
+            self.metrics.request(group.error.code, clock() - group.arrived)
+            call.reply(refusal(group.error))
+            return
+        assert call.batch is not None
+        batch = call.batch
+        timing = b"decode;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f" % (
+            (batch.decoded - batch.taken) * 1e3,
+            (batch.taken - group.arrived) * 1e3,
+            (batch.ran - batch.decoded) * 1e3,
+        )
+        response = answer(call.parsed, group.answers, timing)
+        self.metrics.request("ok", clock() - group.arrived)
+        call.reply(response)
+
+    # ---- the small routes ----
+
+    def _not_ready(self) -> NotReady:
+        words = {
+            "loading": "the model is still loading",
+            "draining": "the server is shutting down",
+            "stopped": "the server has stopped",
+            "failed": f"the model can't be served: {self.error}",
+        }
+        return NotReady(words[self.state], reason=self.state)
+
+    def health(self) -> Response:
+        """200 while the process can answer at all; says how many lanes had to be restarted, and why the last one."""
+        value: dict[str, object] = {"status": "ok"}
+        if self.model is not None:
+            metadata, lanes = self.model.metadata, self.model.lanes
+            if metadata.labels:
+                value["classes"] = list(metadata.labels)
+            if metadata.params is not None:
+                value["params"] = metadata.params
+            if lanes.restarts:
+                value["lane_restarts"] = lanes.restarts
+                value["last_restart"] = lanes.last_restart
+        return as_json(200, value)
+
+    def ready(self) -> Response:
+        """200 with the model, its providers and the effective settings; 503 with the reason until then and while draining."""
+        if self.state != "ready" or self.model is None:
+            return refusal(self._not_ready())
+        return as_json(200, {"status": "ready", **self.model.described()})

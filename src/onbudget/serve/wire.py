@@ -1,0 +1,315 @@
+"""A request's body → its items, validated as far as is cheap; answers → a response.
+
+Rules of this file. What is checked here happens on the event loop, before the queue: sizes, counts, magic, a picture's
+declared size, and numbers (they are here already). What costs (base64, pixels) is done by the lane that takes the item;
+a `Payload` says how. Nothing here reads a clock or a socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+import numpy as np
+import pybase64
+from python_multipart.multipart import parse_options_header
+
+from onbudget.core.errors import BadContent, NotParseable, WrongType
+from onbudget.core.recipe import check_values
+from onbudget.engine.images import probe
+from onbudget.serve.contract import Contract
+from onbudget.serve.exchange import JSON, Request, Response
+from onbudget.serve.multipart import parse_form
+from onbudget.serve.settings import Settings
+
+MAX_TOP = 1000
+
+# How a payload becomes a row: the lane looks this word up.
+BASE64 = "base64"  # str: base64 of exactly one row
+ROW = "row"  # bytes: exactly one row
+PICTURE = "picture"  # bytes: an encoded picture whose header was read
+ARRAYS = "arrays"  # tuple of arrays, one an input
+
+
+@dataclass(slots=True)
+class Parsed:
+    """A request's items as (kind, data, bucket key); `single`: the caller sent one thing and gets one answer back.
+
+    `name` is what the items are called in messages: the JSON field, the form field, or the one picture.
+    """
+
+    items: list[tuple[str, Any, Hashable]]
+    name: str
+    single: bool = False
+    top: int = 0
+
+
+def where(name: str, index: int) -> str:
+    """An item named from both ends: the eighth is `item 8 (tiles[7])`."""
+    return f"item {index + 1} ({name}[{index}])"
+
+
+def parse(request: Request, contract: Contract, settings: Settings) -> Parsed:
+    """The items of a `POST /predict`; a RequestError says what is wrong with the request, and with which item."""
+    declared = request.header(b"content-type")
+    kind, options = parse_options_header(declared) if declared else (b"application/json", {})
+    if request.header(b"content-encoding") not in (b"", b"identity"):
+        raise WrongType(
+            f"content-encoding {request.header(b'content-encoding').decode('latin-1')!r} is not accepted; "
+            "send the body uncompressed"
+        )
+    name = kind.decode("latin-1").lower()
+    reader = _READERS.get(name) or _READERS.get(name.split("/")[0] + "/*")
+    if reader is None or (reader is _read_picture and not _accepted(name, contract, settings)):
+        raise WrongType(_accepted_types(name, contract, settings))
+    parsed = reader(request.body, options, contract, settings)
+    if request.query:
+        parsed.top = _top_of_query(request.query) or parsed.top
+    count = len(parsed.items)
+    if count == 0:
+        raise BadContent(f"no {contract.field}: send at least one item")
+    if count > settings.max_items:
+        raise BadContent(f"{count} items are too many: the limit is {settings.max_items} a request (--max-items)")
+    return parsed
+
+
+def answer(parsed: Parsed, answers: list[Any], timing: bytes) -> Response:
+    """The answers in the shape that the request asked for; `timing` is the Server-Timing header's value."""
+    body = msgspec.json.encode(answers[0] if parsed.single else {"predictions": answers})
+    return Response(200, body, [JSON, (b"server-timing", timing)])
+
+
+def _accepted(name: str, contract: Contract, settings: Settings) -> bool:
+    return contract.pictures and name.removeprefix("image/") in settings.accept
+
+
+def _accepted_types(name: str, contract: Contract, settings: Settings) -> str:
+    types = ["application/json"]
+    if contract.row_bytes:
+        types.append("application/octet-stream")
+    if contract.pictures:
+        types += ["image/" + f for f in settings.accept] + ["multipart/form-data (field 'file')"]
+    hint = "; with curl, add -H 'content-type: application/json'" if name == "application/x-www-form-urlencoded" else ""
+    return f"content type {name!r} is not accepted; this server takes {', '.join(types)}{hint}"
+
+
+def _top_of_query(query: bytes) -> int:
+    values = parse_qs(query.decode("latin-1")).get("top", [])
+    if not values:
+        return 0
+    return _top(int(values[-1]) if values[-1].isdigit() else values[-1])
+
+
+def _top(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_TOP:
+        raise BadContent(f"top must be a whole number from 1 to {MAX_TOP}, not {value!r}")
+    return value
+
+
+# ---- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
+    try:
+        data = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotParseable(f"the body is not JSON: {error}") from error
+    field = contract.field
+    wanted = f'send {{"{field}": [item, …]}}'
+    if not isinstance(data, dict):
+        raise BadContent(f"the body must be a JSON object; {wanted}")
+    top = data.pop("top", None)
+    given = [key for key in (field, "instances") if key in data]
+    unknown = [key for key in data if key not in (field, "instances")]
+    if unknown:
+        raise BadContent(f"unknown field {unknown[0]!r}; {wanted}")
+    if len(given) != 1 and not (given and field == "instances"):
+        raise BadContent(f"{'both names were sent' if given else 'the items are missing'}; {wanted}")
+    items = data[given[0]]
+    if not isinstance(items, list):
+        raise BadContent(f"{given[0]!r} must be a list of items, not {type(items).__name__}; {wanted}")
+    parsed = Parsed([], given[0], top=0 if top is None else _top(top))
+    if _is_flat_item(items, contract):
+        parsed.single = True
+        parsed.items.append(_array_item(items, contract, given[0]))
+        return parsed
+    if len(items) > settings.max_items:
+        raise BadContent(f"{len(items)} items are too many: the limit is {settings.max_items} a request (--max-items)")
+    for index, item in enumerate(items):
+        if isinstance(item, str) and contract.dtype.kind != "O":
+            parsed.items.append(_text_item(item, contract, settings, lambda i=index: where(given[0], i)))
+        else:
+            parsed.items.append(_array_item(item, contract, where(given[0], index)))
+    return parsed
+
+
+def _is_flat_item(items: list[Any], contract: Contract) -> bool:
+    """Whether the list is the numbers of exactly one item and not a list of items."""
+    if contract.shape is None or not items or not isinstance(items[0], int | float):
+        return False
+    size = int(np.prod(contract.shape))
+    return size > 1 and len(items) == size
+
+
+def _text_item(
+    item: str, contract: Contract, settings: Settings, place: Callable[[], str]
+) -> tuple[str, Any, Hashable]:
+    """Base64 of a raw row, else of a picture. The base64 of a row is measured here and decoded by the lane."""
+    row_bytes = contract.row_bytes
+    if not row_bytes:
+        raise BadContent(f"{place()}: this model takes nested numbers, not base64: its inputs' sizes are not fixed")
+    padding = 2 if item.endswith("==") else 1 if item.endswith("=") else 0
+    size = len(item) // 4 * 3 - padding
+    if size == row_bytes and len(item) % 4 == 0:
+        if contract.dtype.kind == "f":  # its values are checked before the queue
+            return _row_item(_unbase64(item, place), contract, place)
+        return BASE64, item, None
+    if contract.pictures:
+        data = _unbase64(item, place)
+        if len(data) > 3:
+            return _picture_item(data, contract, settings, place)
+    shape = "×".join(map(str, contract.shape or ()))
+    raise BadContent(
+        f"{place()}: {size} bytes, but one item is {row_bytes} bytes ({shape} {contract.dtype})"
+        + (" or an encoded picture" if contract.pictures else "")
+    )
+
+
+def _unbase64(item: str, place: Callable[[], str]) -> bytes:
+    try:
+        return pybase64.b64decode(item, validate=True)
+    except ValueError as error:
+        raise BadContent(f"{place()}: not valid base64: {error}") from error
+
+
+def _array_item(item: Any, contract: Contract, place: str) -> tuple[str, Any, Hashable]:
+    """Nested numbers (one input), or an object of them by input name, → arrays of the model's dtypes."""
+    names = [port.name for port in contract.inputs]
+    if isinstance(item, dict):
+        if set(item) != set(names):
+            raise BadContent(f"{place}: its names are {sorted(item)}, but the model's inputs are {names}")
+        values = [item[name] for name in names]
+    elif len(names) > 1:
+        raise BadContent(f"{place}: the model has the inputs {names}; send an object with these names")
+    else:
+        values = [item]
+    arrays = tuple(
+        _array(value, port.dtype, shape, place if len(names) == 1 else f"{place}.{port.name}")
+        for value, port, shape in zip(values, contract.inputs, _item_shapes(contract), strict=True)
+    )
+    if contract.recipe is not None:
+        check_values(arrays[0], contract.recipe, place)
+    return ARRAYS, arrays, None if contract.shape is not None else tuple(a.shape for a in arrays)
+
+
+def _item_shapes(contract: Contract) -> tuple[tuple[int | None, ...], ...]:
+    return (contract.shape,) if contract.shape is not None else contract.shapes
+
+
+def _array(value: Any, dtype: str, shape: tuple[int | None, ...], place: str) -> np.ndarray[Any, Any]:
+    try:
+        array = np.asarray(value, dtype=object if dtype == "object" else None)
+    except (ValueError, OverflowError) as error:
+        raise BadContent(f"{place}: its rows differ in length") from error
+    array = _cast(array, dtype, place)
+    known = [d for d in shape if d is not None]
+    if array.ndim == 1 and len(known) == len(shape) != 1 and array.size == int(np.prod(known)):
+        array = array.reshape(known)  # flat numbers of the right count
+    fits = array.ndim == len(shape) and all(d is None or d == n for d, n in zip(shape, array.shape, strict=True))
+    if not fits:
+        wanted = "×".join("?" if d is None else str(d) for d in shape) or "a single value"
+        got = "×".join(map(str, array.shape)) or "a single value"
+        raise BadContent(f"{place}: its shape is {got}, but one item is {wanted} ({dtype})")
+    return array
+
+
+def _cast(array: np.ndarray[Any, Any], dtype: str, place: str) -> np.ndarray[Any, Any]:
+    """To the model's dtype without changing a value: no text for numbers, no halves or 256 for uint8."""
+    if dtype == "object":
+        if not all(isinstance(v, str) for v in array.flat):
+            raise BadContent(f"{place}: the model takes text")
+        return array
+    kind = np.dtype(dtype)
+    if array.dtype.kind not in "biuf":
+        raise BadContent(f"{place}: the model takes numbers ({dtype})")
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        if array.dtype.kind == "f" and not (array == np.trunc(array)).all():
+            raise BadContent(f"{place}: the model takes whole numbers ({dtype})")
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
+            raise BadContent(f"{place}: values must be from {limits.min} to {limits.max} ({dtype})")
+    with np.errstate(over="ignore"):
+        cast = array.astype(kind)
+    if kind.kind == "f" and not np.isfinite(cast).all():
+        raise BadContent(f"{place}: a value is too large for {dtype}")
+    return cast
+
+
+# ---- bytes and pictures ---------------------------------------------------------------------------------------------
+
+
+def _row_item(data: bytes | memoryview, contract: Contract, place: Callable[[], str]) -> tuple[str, Any, Hashable]:
+    if contract.recipe is not None and contract.dtype.kind == "f":
+        check_values(np.frombuffer(data, contract.dtype), contract.recipe, place())
+    return ROW, data, None
+
+
+def _picture_item(
+    data: bytes, contract: Contract, settings: Settings, place: Callable[[], str]
+) -> tuple[str, Any, Hashable]:
+    try:
+        probe(data, settings.accept, settings.max_pixels)
+    except (BadContent, WrongType) as error:
+        raise type(error)(f"{place()}: {error}") from error
+    return PICTURE, data, None
+
+
+def _read_octet(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
+    row = contract.row_bytes
+    if not row:
+        raise WrongType(_accepted_types("application/octet-stream", contract, settings))
+    if len(body) % row:
+        raise BadContent(f"{len(body)} bytes are not whole items of {row} bytes, end to end")
+    count = len(body) // row
+    if count > settings.max_items:
+        raise BadContent(f"{count} items are too many: the limit is {settings.max_items} a request (--max-items)")
+    whole = memoryview(body)
+    rows = [whole[i * row : (i + 1) * row] for i in range(count)]
+    items = [_row_item(r, contract, lambda i=i: where("row", i)) for i, r in enumerate(rows)]  # type: ignore[misc]
+    return Parsed(items, "row")
+
+
+def _read_picture(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
+    return Parsed([_picture_item(body, contract, settings, lambda: where("picture", 0))], "picture", single=True)
+
+
+def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
+    if not contract.pictures:
+        raise WrongType(_accepted_types("multipart/form-data", contract, settings))
+    boundary = options.get(b"boundary", b"")
+    if not boundary:
+        raise NotParseable("multipart/form-data without a boundary in its content type")
+    parts = parse_form(body, boundary)
+    other = [part.name for part in parts if part.name != "file"]
+    if other:
+        raise BadContent(f"unknown form field {other[0]!r}; pictures go into the field 'file', one part each")
+    for index, part in enumerate(parts):
+        kind = part.content_type
+        if kind not in ("", "application/octet-stream") and not _accepted(kind, contract, settings):
+            raise WrongType(f"{where('file', index)}: {_accepted_types(kind, contract, settings)}")
+    items = [
+        _picture_item(part.data, contract, settings, lambda i=i: where("file", i))  # type: ignore[misc]  # mypy: lambda default
+        for i, part in enumerate(parts)
+    ]
+    return Parsed(items, "file", single=len(items) == 1)
+
+
+_READERS: dict[str, Callable[[bytes, dict[bytes, bytes], Contract, Settings], Parsed]] = {
+    "application/json": _read_json,
+    "application/octet-stream": _read_octet,
+    "image/*": _read_picture,
+    "multipart/form-data": _read_form,
+}
