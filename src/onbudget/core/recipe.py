@@ -90,17 +90,17 @@ class Recipe:
     def tensor(self, items: npt.NDArray[Any]) -> Floats:
         """The model's own input from stacked items: (n, *shape) → float32, (n, C, H, W) for NCHW; contiguous.
 
-        UsageError for items of another shape.
+        (x·scale − mean) / std is computed as x·factor + offset, because that is what the graph does: two roundings in
+        float32, so that numpy, ONNX Runtime and a browser agree to the bit. UsageError for items of another shape.
         """
         if items.shape[1:] != self.shape:
             raise UsageError(f"items of shape {items.shape[1:]} given to a recipe for {self.shape}")
         x = items.astype(np.float32)
-        if self.scale != 1:
-            x *= np.float32(self.scale)
-        if self.mean:
-            x -= np.asarray(self.mean, np.float32)
-        if self.std:
-            x /= np.asarray(self.std, np.float32)
+        factor, offset = self.affine()
+        if np.any(factor != 1):
+            x *= factor
+        if np.any(offset != 0):
+            x += offset
         if self.bgr:
             x = x[..., ::-1]
         if self.layout == "NCHW":

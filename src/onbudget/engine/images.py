@@ -8,8 +8,8 @@ In the order in which training code does it: decode, turn by EXIF (where the rec
   one `int(size * long / short)`, rounded down: the rule of torchvision's `Resize(int)` and of Hugging Face's
   `get_resize_output_image_size`.
 * **Crop** is torchvision's `CenterCrop`: the offset is `round(difference / 2)` with halves to even, and a picture that
-  is too small is padded with zeros first. (Hugging Face rounds the offset down: where the difference is 3, 7, 11 …
-  pixels, its crop lies one pixel further up or left.)
+  is too small is padded with zeros first. With `crop_rounding` "down" the offset is rounded down, as Hugging Face does:
+  where the difference is 3, 7, 11 … pixels, its crop lies one pixel further up or left.
 * **EXIF turning** follows the orientation in the EXIF block; one that only XMP tells is ignored, a damaged one counts
   as upright. An animation is its first frame.
 
@@ -181,7 +181,7 @@ def _shaped(picture: Image.Image, recipe: Recipe, max_pixels: int) -> Image.Imag
                 f"the limit is {max_pixels} pixels (--max-pixels)"
             )
         picture = picture.resize(size, Image.Resampling[recipe.resample.upper()])
-    return _cropped(picture, recipe.crop) if recipe.crop else picture
+    return _cropped(picture, recipe.crop, recipe.crop_rounding) if recipe.crop else picture
 
 
 def _target(size: tuple[int, int], recipe: Recipe) -> tuple[int, int]:
@@ -196,7 +196,7 @@ def _target(size: tuple[int, int], recipe: Recipe) -> tuple[int, int]:
     return int(edge * width / height), edge
 
 
-def _cropped(picture: Image.Image, crop: tuple[int, int]) -> Image.Image:
+def _cropped(picture: Image.Image, crop: tuple[int, int], rounding: str) -> Image.Image:
     """The centre of (height, width) pixels."""
     height, width = crop
     left, top = max(0, width - picture.width) // 2, max(0, height - picture.height) // 2
@@ -206,7 +206,8 @@ def _cropped(picture: Image.Image, crop: tuple[int, int]) -> Image.Image:
         padded = Image.new(picture.mode, (max(width, picture.width), max(height, picture.height)))
         padded.paste(picture, (left, top))
         picture = padded
-    left, top = round((picture.width - width) / 2), round((picture.height - height) / 2)
+    halved = round if rounding == "half-even" else int
+    left, top = halved((picture.width - width) / 2), halved((picture.height - height) / 2)
     if (width, height) == picture.size:
         return picture
     return picture.crop((left, top, left + width, top + height))
