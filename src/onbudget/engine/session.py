@@ -159,7 +159,8 @@ def _session_options(asked: SessionOptions) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = asked.threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # its warnings are for the makers of graphs; `onbudget check` is our way to tell them
+    # Fatal only: its warnings are for the makers of graphs (`onbudget check` tells them), its errors come as exceptions
+    options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if asked.spin else "0")
     if not asked.optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
