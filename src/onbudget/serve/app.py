@@ -16,9 +16,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onbudget.core.errors import RequestError, SlowClient, TooLarge
+from onbudget.core.errors import RequestError, SlowClient
 from onbudget.core.queue import Group
-from onbudget.core.units import show_size
 from onbudget.serve.exchange import Request, Response, as_json, refusal
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
@@ -89,7 +88,7 @@ class Endpoints:
         except _Gone:
             return
         except RequestError as error:
-            service.metrics.request(error.code, clock() - exchange.since)
+            service.count(error, exchange.since)
             response = refusal(error)
             response.headers.append((b"connection", b"close"))  # the rest of its body is not read
         except asyncio.CancelledError:
@@ -116,24 +115,22 @@ class Endpoints:
             raise
 
     async def _body(self, scope: Scope, exchange: _Exchange) -> bytes:
-        limit = self.service.settings.max_body
+        check_size = self.service.check_size
         for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > limit:
-                raise _too_large(int(value), limit)
+            if name == b"content-length" and value.isdigit():
+                check_size(int(value))
         try:
             message = await exchange.receive()
             if not message.get("more_body") and message["type"] == "http.request":
                 body: bytes = message["body"]
-                if len(body) > limit:
-                    raise _too_large(len(body), limit)
+                check_size(len(body))
                 return body
             chunks: list[bytes] = []
             size = 0
             while message["type"] == "http.request":
                 chunks.append(message.get("body", b""))
                 size += len(chunks[-1])
-                if size > limit:
-                    raise _too_large(size, limit)
+                check_size(size)
                 if not message.get("more_body"):
                     return b"".join(chunks)
                 message = await exchange.receive()
@@ -181,10 +178,6 @@ class Endpoints:
         await _send(send, Response(200, body, [(b"content-type", kind.encode())]), scope)
 
 
-def _too_large(size: int, limit: int) -> TooLarge:
-    return TooLarge(f"the body has {show_size(size)} or more; the limit is {show_size(limit)} (--max-body)")
-
-
 async def _send(send: Send, response: Response, scope: Scope) -> None:
     headers = response.headers
     headers.append((b"content-length", str(len(response.body)).encode()))
@@ -220,7 +213,7 @@ def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
     from starlette.routing import Route
 
     from onbudget import __version__
-    from onbudget.serve.openapi import add_docs
+    from onbudget.serve.docs import add_docs
 
     service = endpoints.service
 

@@ -8,17 +8,19 @@ its batch-mates anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pybase64
 
-from onbudget.core.errors import BadContent, RequestError, RunFailed
+from onbudget.core.errors import BadContent, RequestError, RunFailed, TooLarge
 from onbudget.core.queue import Ticket
 from onbudget.core.tasks import Task
 from onbudget.engine.images import decode
-from onbudget.engine.session import OrtRunner, Stop, example
+from onbudget.engine.session import Runner, Stop, example
 from onbudget.serve.contract import Contract
+from onbudget.serve.settings import Settings
 from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, ROW, where
 
 Settled = list[tuple[Ticket, Any]]  # a ticket and its answer, or its RequestError
@@ -43,13 +45,14 @@ class Job:
     `max_batch` is the most rows that are run together; `run_rows` is what the file froze its batch axis at, else 0.
     """
 
-    def __init__(self, runner: OrtRunner, contract: Contract, task: Task, max_batch: int) -> None:
+    def __init__(self, runner: Runner, contract: Contract, task: Task, max_batch: int, settings: Settings) -> None:
         self.runner = runner
         self.contract = contract
         self.task = task
         self.run_rows = contract.batch or 0
         self.max_batch = 1 if contract.why_alone else min(max_batch, self.run_rows or max_batch)
         self._name = contract.inputs[0].name
+        self._decode = partial(decode, accept=settings.accept, max_pixels=settings.max_pixels)
 
     def bench(self) -> Bench:
         """Buffers for one lane."""
@@ -89,9 +92,11 @@ class Job:
             assert kind is PICTURE
             assert self.contract.recipe is not None
             try:
-                decode(data, self.contract.recipe, out=bench.rows[row])
-            except BadContent as error:
-                raise BadContent(f"{self._where(ticket)}: {error}") from error
+                self._decode(data, self.contract.recipe, out=bench.rows[row])
+            except RequestError as error:
+                raise type(error)(f"{self._where(ticket)}: {error}") from error
+            except MemoryError as error:
+                raise TooLarge(f"{self._where(ticket)}: not enough memory for its pixels") from error
 
     def _where(self, ticket: Ticket) -> str:
         return where(ticket.group.note.parsed.name, ticket.index)

@@ -31,7 +31,7 @@ class Model:
         self.runner: OrtRunner = load_runner(path, options)
         self.contract: Contract = contract_of(self.runner)
         task = task_of(self.runner.metadata, {port.name: port.shape for port in self.runner.outputs})
-        self.job = Job(self.runner, self.contract, task, settings.max_batch)
+        self.job = Job(self.runner, self.contract, task, settings.max_batch, settings)
         self.lane_count = settings.lanes or max(1, Machine.read().threads() // settings.threads)
         self.warmed = self._warm(settings.warm_up)
         self.load_seconds = time.monotonic() - began

@@ -81,10 +81,9 @@ def serve(path: Path, settings: Settings, on_ready: Callable[[Service, str], Non
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     service = Service(path, settings)
-    Protocol.head_timeout = settings.client_timeout
     config = uvicorn.Config(
         Front(service),
-        http=Protocol,
+        http=type("OneProtocol", (Protocol,), {"service": service}),
         ws="none",
         lifespan="on",
         log_config=None,

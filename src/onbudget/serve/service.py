@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from onbudget.core.errors import NotReady, OnbudgetError, RequestError
+from onbudget.core.errors import NotReady, OnbudgetError, RequestError, TooLarge
 from onbudget.core.queue import Group
+from onbudget.core.units import show_size
+from onbudget.engine import images
 from onbudget.serve.exchange import Request, Response, as_json, refusal
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
@@ -72,9 +74,11 @@ class Service:
         loop = self._loop
         model.start(lambda batch: loop.call_soon_threadsafe(self._deliver, batch))
         self.model = model
-        self.metrics.serve(model)
+        self.metrics.serve(model, lambda: self.state == "ready")
         self.state = "ready"
         self._tick()
+        if model.contract.pictures:  # after ready: tensors need none of it
+            await asyncio.to_thread(images.warm, self.settings.accept)
 
     def _tick(self) -> None:
         assert self._loop is not None
@@ -127,6 +131,16 @@ class Service:
             return None
         self._open.add(group)
         return group
+
+    def check_size(self, size: int) -> None:
+        """TooLarge when a body of `size` bytes, declared or read so far, is over the limit."""
+        limit = self.settings.max_body
+        if size > limit:
+            raise TooLarge(f"the body has {show_size(size)} or more; the limit is {show_size(limit)} (--max-body)")
+
+    def count(self, error: RequestError, since: float | None = None) -> None:
+        """A request that ended before it reached `predict`; `since` is when its head was read."""
+        self.metrics.request(error.code, clock() - since if since is not None else 0.0)
 
     def cancel(self, group: Group) -> None:
         """The caller hung up: its places are free at once, and what runs for it is thrown away."""

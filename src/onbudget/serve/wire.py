@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -132,7 +133,10 @@ def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     if not isinstance(items, list):
         raise BadContent(f"{given[0]!r} must be a list of items, not {type(items).__name__}; {wanted}")
     parsed = Parsed([], given[0], top=0 if top is None else _top(top))
-    if _is_flat_item(items, contract):
+    size = _flat_size(items, contract)
+    if size:
+        if len(items) != size:
+            raise BadContent(f"{given[0]!r} has {len(items)} numbers, but one item has {size}")
         parsed.single = True
         parsed.items.append(_array_item(items, contract, given[0]))
         return parsed
@@ -146,12 +150,12 @@ def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     return parsed
 
 
-def _is_flat_item(items: list[Any], contract: Contract) -> bool:
-    """Whether the list is the numbers of exactly one item and not a list of items."""
+def _flat_size(items: list[Any], contract: Contract) -> int:
+    """How many numbers one item has, where the list holds bare numbers: one flat item and not a list of items. Else 0."""
     if contract.shape is None or not items or not isinstance(items[0], int | float):
-        return False
-    size = int(np.prod(contract.shape))
-    return size > 1 and len(items) == size
+        return 0
+    size = prod(contract.shape)
+    return size if size > 1 else 0
 
 
 def _text_item(
@@ -216,7 +220,7 @@ def _array(value: Any, dtype: str, shape: tuple[int | None, ...], place: str) ->
         raise BadContent(f"{place}: its rows differ in length") from error
     array = _cast(array, dtype, place)
     known = [d for d in shape if d is not None]
-    if array.ndim == 1 and len(known) == len(shape) != 1 and array.size == int(np.prod(known)):
+    if array.ndim == 1 and len(known) == len(shape) != 1 and array.size == prod(known):
         array = array.reshape(known)  # flat numbers of the right count
     fits = array.ndim == len(shape) and all(d is None or d == n for d, n in zip(shape, array.shape, strict=True))
     if not fits:
