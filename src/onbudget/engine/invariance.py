@@ -10,7 +10,6 @@ Nothing here knows onnxruntime: anything that is a `Runner` can be probed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onbudget.core.recipe import Recipe
+from onbudget.engine.told import told
 
 if TYPE_CHECKING:  # importing session costs onnxruntime; a probe needs only its shape
     from onbudget.engine.session import Port, Runner
@@ -35,9 +35,9 @@ _KINDS = ("quiet", "ordinary", "loud")
 class Invariance:
     """What the probe found.
 
-    `worst` is the largest change of any row's answer, as a part of that output's own range; `output` is where it was.
-    `sizes` are the batch sizes that were run. `reason` is empty when `ok`, else a sentence fit for a passport's
-    `unbatchable`.
+    `worst` is the largest change of any row's answer, as a part of that output's own range; `output` is where it was,
+    empty where nothing was compared. `sizes` are the batch sizes that were to be run. `reason` is empty when `ok`, else
+    a sentence fit for a passport's `unbatchable`.
     """
 
     ok: bool
@@ -80,7 +80,7 @@ def probe(
                     if change / own_limit > worst / limit:
                         worst, where, at, limit = change, name, size, own_limit
     except _Broken as broken:
-        return Invariance(False, worst, where, sizes, str(broken))
+        return Invariance(False, worst, "", sizes, str(broken))
     if worst <= limit:
         return Invariance(True, worst, where, sizes, "")
     moved = "changes altogether" if worst == 1 else f"moves by {worst:.2%} of its range"
@@ -214,23 +214,3 @@ def _ranges(alone: Sequence[Array], name: str) -> list[float]:
 
 def _epsilon(values: Array) -> float:
     return float(np.finfo(values.dtype).eps) if values.dtype.kind == "f" else 0.0
-
-
-_NODE = re.compile(r"while running (\S+) node\. Name:'([^']*)' Status Message: (.*)", re.DOTALL)
-_SOURCE = re.compile(r"^(\[ONNXRuntimeError\] : \d+ : \w+ : )?(/\S+:\d+ )?")
-
-
-def told(error: BaseException) -> str:
-    """A runtime's error as one short sentence that names the node, where it names one."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    found = _NODE.search(text)
-    if found:
-        kind, name, why = found.groups()
-        return f"{kind} node {name!r}: {_short(why)}"
-    return _short(_SOURCE.sub("", text))
-
-
-def _short(text: str, limit: int = 240) -> str:
-    # onnxruntime begins with its own source file, line and C++ signature; the sentence for people comes last
-    text = re.sub(r"^/\S+:\d+ .*?\) (?=[A-Z][a-z])", "", text)
-    return text if len(text) <= limit else text[: limit - 1] + "…"

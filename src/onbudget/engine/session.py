@@ -19,6 +19,7 @@ import onnxruntime as ort
 from onbudget.core.errors import BundleError, ProviderError, UsageError
 from onbudget.core.metadata import Metadata
 from onbudget.engine.bundle import check_file, file_sha256, metadata_of
+from onbudget.engine.told import told
 
 Array = npt.NDArray[Any]
 
@@ -145,7 +146,7 @@ def load_runner(model: Path | bytes, options: SessionOptions | None = None) -> O
             str(model) if isinstance(model, Path) else model, _session_options(asked), providers=list(asked.providers)
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated classes, all meaning: it does not load
-        raise BundleError(f"{name}: onnxruntime {ort.__version__} cannot load it: {_first_line(error)}") from error
+        raise BundleError(f"{name}: onnxruntime {ort.__version__} cannot load it: {told(error)}") from error
     session.disable_fallback()
     active = session.get_providers()
     if active[0] != asked.providers[0]:
@@ -165,11 +166,6 @@ def _session_options(asked: SessionOptions) -> ort.SessionOptions:
     if not asked.optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return options
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
 
 
 def example(port: Port, rows: int, seed: int = 0) -> Array:
