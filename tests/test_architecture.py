@@ -27,7 +27,7 @@ CORE_THIRD_PARTY = {"numpy"}
 PLACES = {
     "onnxruntime": {"engine/session.py", "make/doctor.py", "make/parity.py", "cli/naive.py"},
     "PIL": {"engine/images.py", "prove/payloads.py"},
-    "torch": {"make/export.py", "make/parity.py"},
+    "torch": {"make/needs.py"},
     "uvicorn": {"serve/protocol.py", "serve/server.py", "cli/naive.py"},
     "prometheus_client": {"serve/metrics.py"},
     "rich": {"cli/show.py"},
