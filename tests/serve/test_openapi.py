@@ -176,6 +176,8 @@ def test_refusals_have_the_shape_that_is_promised() -> None:
             error = kind("wrong")
         check.validate(json.loads(refusal(error).body))
     responses = document(KINDS["pictures"])["paths"]["/predict"]["post"]["responses"]
+    for _, example in REFUSALS.values():
+        check.validate(example)
     assert set(responses) == {"200", *map(str, REFUSALS)}
     assert "Retry-After" in responses["429"]["headers"]
 

@@ -76,7 +76,8 @@ def add_docs(app: FastAPI, service: Service) -> None:
         if service.model is None:
             told = service.ready()  # 503 with the reason
             return Response(told.body, told.status, {k.decode(): v.decode() for k, v in told.headers})
-        return JSONResponse({**openapi(), "servers": [{"url": request.scope.get("root_path") or "/"}]})
+        prefix = request.scope.get("root_path", "")  # where we are mounted
+        return JSONResponse({**openapi(), "servers": [{"url": prefix}]} if prefix else openapi())
 
     async def docs(_: Request) -> Response:
         return HTMLResponse(docs_html(), headers={"content-security-policy": POLICY})

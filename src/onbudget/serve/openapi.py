@@ -24,16 +24,34 @@ Data = dict[str, Any]
 
 _LABELS_LISTED = 200
 
-# status → what it means here; the words are those of core.errors
-REFUSALS = {
-    400: "The body is not what its content type says.",
-    408: "The body did not arrive in time (`--client-timeout`).",
-    413: "The body, or a picture in it, is over a stated limit (`--max-body`, `--max-pixels`).",
-    415: "A content type, or a picture format, outside the accepted set.",
-    422: "Right shape, wrong content; the detail names the item from both ends: `item 8 (tiles[7])`.",
-    429: "Refused by admission; nothing was computed. Come back after `Retry-After`.",
-    500: "The model's run failed.",
-    503: "Loading or shutting down.",
+# status → what it means here, and what a caller reads; the words are those of core.errors
+REFUSALS: dict[int, tuple[str, Data]] = {
+    400: ("The body is not what its content type says.", {"detail": "the body is not JSON: ..."}),
+    408: (
+        "The body did not arrive in time.",
+        {"detail": "the body did not arrive within 10 s (--client-timeout)"},
+    ),
+    413: (
+        "The body, or a picture in it, is over a stated limit.",
+        {"detail": "the body has 20 MB or more; the limit is 16 MB (--max-body)"},
+    ),
+    415: (
+        "A content type, or a picture format, outside the accepted set.",
+        {"detail": "content type 'text/plain' is not accepted; this server takes application/json, ..."},
+    ),
+    422: (
+        "Right shape, wrong content; the item is named from both ends.",
+        {"detail": "item 8 (tiles[7]): a damaged or truncated JPEG: not enough image data"},
+    ),
+    429: (
+        "Refused by admission; nothing was computed. Come back after `Retry-After`.",
+        {"detail": "the server is busy: ...", "reason": "queue_full", "retry_after_ms": 1000},
+    ),
+    500: ("The model's run failed.", {"detail": "the model's run failed: ..."}),
+    503: (
+        "Loading or shutting down.",
+        {"detail": "the model is still loading", "reason": "loading", "retry_after_ms": 1000},
+    ),
 }
 
 
@@ -45,7 +63,6 @@ class ApiInfo:
     metadata: Metadata
     settings: Settings
     outputs: Sequence[Port] = ()
-    server: str = ""  # the path under which the app is mounted
 
 
 def document(info: ApiInfo) -> Data:
@@ -53,7 +70,6 @@ def document(info: ApiInfo) -> Data:
     return {
         "openapi": "3.1.0",
         "info": {"title": "onbudget", "version": __version__, "description": _description(info)},
-        "servers": [{"url": info.server or "/"}],
         "paths": {
             "/predict": {"post": _predict(info)},
             "/health": {"get": _small("health", "Whether the process is alive", "Health")},
@@ -155,9 +171,10 @@ def _parameters(info: ApiInfo) -> list[Data]:
 
 
 def _refused(status: int) -> Data:
+    meaning, example = REFUSALS[status]
     told: Data = {
-        "description": REFUSALS[status],
-        "content": {"application/json": {"schema": _ref("Refusal")}},
+        "description": meaning,
+        "content": {"application/json": {"schema": _ref("Refusal"), "example": example}},
     }
     if status in (429, 503):
         whole = {"type": "integer", "minimum": 1}

@@ -5,9 +5,9 @@ window.addEventListener("load", () => {
     url: told.openapi,
     dom_id: "#docs",
     deepLinking: true,
+    defaultModelsExpandDepth: 0,
     displayRequestDuration: true,
     tryItOutEnabled: true,
     validatorUrl: null, // nothing leaves this machine
-    requestSnippetsEnabled: false,
   });
 });
