@@ -122,6 +122,15 @@ def test_known_sizes_of_shortest() -> None:
     np.testing.assert_array_equal(decode(saved(picture), recipe), np.asarray(wanted))
 
 
+def test_a_crop_can_be_rounded_down() -> None:
+    """Where 3 pixels are left over, torchvision's crop begins at 2 and Hugging Face's at 1: the recipe says which."""
+    picture = scene(31, 28)
+    for rounding, left in (("half-even", 2), ("down", 1)):
+        recipe = Recipe(kind="picture", shape=(28, 28, 3), crop=(28, 28), crop_rounding=rounding)  # type: ignore[arg-type]
+        wanted = picture.crop((left, 0, left + 28, 28))
+        np.testing.assert_array_equal(decode(saved(picture), recipe), np.asarray(wanted))
+
+
 JPEGS: dict[str, Callable[[], bytes]] = {
     "grey": lambda: saved(scene(45, 70).convert("L"), "JPEG"),
     "colour": lambda: saved(scene(45, 70), "JPEG"),
