@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2 as httpx
 import numpy as np
 import pytest
 from PIL import Image
 
-from .conftest import Start, Tiles
+from tests.support.children import Start
+from tests.support.tiles import Tiles
 
 pytestmark = pytest.mark.e2e
 
@@ -101,14 +102,14 @@ def test_health_ready_and_pages(start: Start, tiles: Tiles) -> None:
         docs = client.get("/docs").text
         assert "://" not in docs.replace(url, "")
         client.post("/predict", json={"tiles": [b64(tiles.some(1).tobytes())]})
-        assert 'onbudget_requests_total{' in client.get("/metrics").text
+        assert "onbudget_requests_total{" in client.get("/metrics").text
         assert client.get("/predict").status_code == 405
         assert client.get("/nowhere").json() == {"detail": "Not Found"}
         assert client.head("/health").status_code == 200
 
 
 def test_eight_requests_one_truncated(start: Start, tiles: Tiles) -> None:
-    """Seven good pictures and a truncated one at once: seven right answers and one 422 that says what is wrong (pain 45)."""
+    """Seven good pictures and a truncated one at once: seven right answers and one 422 that says why (pain 45)."""
     url = start(tiles.bundle).url + "/predict"
     eight = tiles.some(8)
     bodies = [png(t) for t in eight]

@@ -99,7 +99,7 @@ class Bench:
             time.sleep(0.001)
 
 
-@pytest.fixture()
+@pytest.fixture
 def bench() -> Iterator[Bench]:
     made = Bench()
     yield made

@@ -205,7 +205,9 @@ REFUSED: list[tuple[str, Contract, bytes, bytes | None, type[RequestError], str]
 ]
 
 
-@pytest.mark.parametrize(("contract", "body", "kind", "error", "words"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+@pytest.mark.parametrize(
+    ("contract", "body", "kind", "error", "words"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
 def test_refusals_name_what_is_wrong(
     contract: Contract, body: bytes, kind: bytes | None, error: type[RequestError], words: str
 ) -> None:

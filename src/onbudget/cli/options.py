@@ -11,7 +11,7 @@ import click
 from onbudget.core.errors import UsageError
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType[Any]):
     """A click type around one of our parsers: its UsageError becomes click's, with the flag's name."""
 
     def __init__(self, parse: Callable[[str], Any], name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 def option(
     default: Any,
-    help: str,  # noqa: A002 - the field's word for it, as in click
+    help: str,
     *,
     parse: Callable[[str], Any] | None = None,
     metavar: str | None = None,

@@ -1,7 +1,7 @@
 """Which waiting tickets form the next batch: pure functions of a queue and of times that are handed in.
 
 The same object runs in the server's lanes, in the simulator and in the tests. A policy is asked by a free lane, never
-by a timer: *pull*, so that a batch is whatever came while the lane was busy, and a lone request never waits for company.
+by a timer: *pull*, so that a batch is whatever came while the lane was busy, and a lone request never waits.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ class Wait:
 class Policy(Protocol):
     """What a free lane asks."""
 
-    name: str
-    max_batch: int
+    @property
+    def name(self) -> str:
+        """A word for metrics and pages."""
+        ...
+
+    @property
+    def max_batch(self) -> int:
+        """The most items that it ever takes."""
+        ...
 
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | None:
         """The next batch for a lane that is free at `now`; None when nothing waits.

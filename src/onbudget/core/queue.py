@@ -28,7 +28,7 @@ class Ticket:
 
 
 class Group:
-    """One request. `arrived` is the time of its last body byte; `reply` is called once, when nothing is left to wait for."""
+    """One request. `arrived` is the time of its last body byte; `reply` is called once, when it has ended."""
 
     __slots__ = ("answers", "arrived", "error", "left", "nbytes", "note", "reply", "taken", "tickets", "withdrawn")
 

@@ -18,7 +18,10 @@ Answer = dict[str, Any]
 class Task(Protocol):
     """`outputs` names what the run must compute; `finish` turns those arrays into one answer a row."""
 
-    outputs: tuple[str, ...]
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that a run must compute."""
+        ...
 
     def finish(self, arrays: Sequence[Any], tops: Sequence[int]) -> list[Answer | RunFailed]:
         """Arrays with rows first, and how many classes each row's caller wants to see (0: only the best) → answers.
@@ -58,7 +61,7 @@ class Classify:
     """The best label and its probability; `top` lists more of them, best first."""
 
     def __init__(self, output: str, labels: Sequence[str]) -> None:
-        self.outputs = (output,)
+        self.outputs: tuple[str, ...] = (output,)
         self.labels = list(labels)
 
     def finish(self, arrays: Sequence[Any], tops: Sequence[int]) -> list[Answer | RunFailed]:
@@ -88,7 +91,7 @@ class MultiLabel:
     """Every label at or above one half, best first; `top` instead lists that many whatever their probability."""
 
     def __init__(self, output: str, labels: Sequence[str]) -> None:
-        self.outputs = (output,)
+        self.outputs: tuple[str, ...] = (output,)
         self.labels = list(labels)
 
     def finish(self, arrays: Sequence[Any], tops: Sequence[int]) -> list[Answer | RunFailed]:
@@ -112,7 +115,7 @@ class Tensors:
         self.outputs = tuple(outputs)
 
     def finish(self, arrays: Sequence[Any], tops: Sequence[int]) -> list[Answer | RunFailed]:
-        """Arrays with rows first → `{"<output>": nested list, …}` a row; NaN and infinities can't be JSON: RunFailed."""
+        """Arrays with rows first → `{"<output>": nested list, …}` a row; RunFailed for NaN, which JSON can't carry."""
         answers: list[Answer | RunFailed] = []
         for row in range(len(tops)):
             answer: Answer = {}
@@ -122,7 +125,9 @@ class Tensors:
                 if getattr(value, "dtype", np.dtype(object)).kind == "f" and not np.isfinite(value).all():
                     bad = name
                 answer[name] = value.tolist() if hasattr(value, "tolist") else value
-            answers.append(RunFailed(f"output {bad!r} has NaN or infinities, which JSON can't carry") if bad else answer)
+            answers.append(
+                RunFailed(f"output {bad!r} has NaN or infinities, which JSON can't carry") if bad else answer
+            )
         return answers
 
 

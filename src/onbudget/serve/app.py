@@ -237,7 +237,7 @@ def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
 
 
 class Front:
-    """The ASGI app of `onbudget serve`: hot paths first, everything else through the FastAPI application, made on demand."""
+    """The ASGI app of `onbudget serve`: hot paths first, everything else through FastAPI, which is made on demand."""
 
     def __init__(self, service: Service) -> None:
         self.endpoints = Endpoints(service)
@@ -272,4 +272,3 @@ class Front:
                 await self._service.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-

@@ -15,7 +15,7 @@ JSON = (b"content-type", b"application/json")
 
 @dataclass(slots=True)
 class Request:
-    """A whole request: `arrived` is when its last body byte was read, in monotonic seconds; header names are lower case."""
+    """A whole request: `arrived` is when its last body byte was read (monotonic); header names are lower case."""
 
     headers: Headers
     body: bytes
@@ -45,7 +45,7 @@ def as_json(status: int, value: object, *headers: tuple[bytes, bytes]) -> Respon
 
 
 def refusal(error: RequestError) -> Response:
-    """An error as its answer: `detail`, and for refusals the reason and when to come back, in the body and as Retry-After."""
+    """An error as its answer: `detail`, and for refusals the reason and when to come back."""
     value: dict[str, object] = {"detail": error.detail}
     headers: list[tuple[bytes, bytes]] = []
     if error.reason is not None:

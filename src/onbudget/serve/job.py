@@ -36,7 +36,8 @@ class Bench:
         if contract.row_bytes:
             count = job.run_rows or job.max_batch
             self.rows = np.zeros((count, *(contract.shape or ())), contract.dtype)
-            self.raw = [memoryview(row) for row in self.rows.reshape(count, -1).view(np.uint8)]
+            flat = self.rows.reshape(count, -1).view(np.uint8)
+            self.raw = [memoryview(row) for row in flat]  # type: ignore[arg-type]  # an array is a buffer
 
 
 class Job:
@@ -118,13 +119,10 @@ class Job:
         count = len(good)
         try:
             arrays = self.runner.run(feeds, self.task.outputs, stop)
-        except Exception as error:  # noqa: BLE001 - ONNX Runtime's classes share no base; all mean: this run failed
+        except Exception as error:
             lines = str(error).splitlines()
             raise RunFailed(f"the model's run failed: {lines[0] if lines else type(error).__name__}") from error
-        if self.contract.batch == 0:
-            arrays = [[array] for array in arrays]
-        else:
-            arrays = self._checked(arrays, count)
+        arrays = [[array] for array in arrays] if self.contract.batch == 0 else self._checked(arrays, count)
         tops = [ticket.group.note.parsed.top for ticket in good]
         return list(zip(good, self.task.finish(arrays, tops), strict=True))
 
@@ -133,7 +131,9 @@ class Job:
         for name, array in zip(self.task.outputs, arrays, strict=True):
             got = len(array) if isinstance(array, list) else array.shape[0] if array.ndim else 0
             if got != rows:
-                raise RunFailed(f"the model answered {got} rows of {name!r} for a batch of {rows}; `onbudget check` tells")
+                raise RunFailed(
+                    f"the model answered {got} rows of {name!r} for a batch of {rows}; `onbudget check` tells"
+                )
         return [array[:count] for array in arrays] if self.run_rows else arrays
 
     def rehearse(self, rows: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import http
 import time
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -28,7 +28,17 @@ STATUS = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in
 class _Fast:
     """A fast request, with the attributes that uvicorn's protocol touches of its cycles."""
 
-    __slots__ = ("chunks", "disconnected", "group", "headers", "keep_alive", "message_event", "query", "response_complete", "size")
+    __slots__ = (
+        "chunks",
+        "disconnected",
+        "group",
+        "headers",
+        "keep_alive",
+        "message_event",
+        "query",
+        "response_complete",
+        "size",
+    )
 
     def __init__(self, headers: list[tuple[bytes, bytes]], query: bytes, keep_alive: bool) -> None:
         self.headers = headers
@@ -119,7 +129,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         fast = self._fast
-        if fast is None or self.cycle is not fast:  # type: ignore[comparison-overlap]  # it poses as one
+        if fast is None or cast(object, self.cycle) is not fast:
             super().on_body(body)
             return
         fast.chunks.append(body)
@@ -128,7 +138,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         fast = self._fast
-        if fast is None or self.cycle is not fast:  # type: ignore[comparison-overlap]  # it poses as one
+        if fast is None or cast(object, self.cycle) is not fast:
             super().on_message_complete()
             return
         self._disarm()
@@ -191,7 +201,9 @@ class Protocol(HttpToolsProtocol):
         self._timer = None
         if self.transport.is_closing():
             return
-        error = SlowClient(f"the request did not arrive within {self.service.settings.client_timeout:g} s (--client-timeout)")
+        error = SlowClient(
+            f"the request did not arrive within {self.service.settings.client_timeout:g} s (--client-timeout)"
+        )
         if self._fast is not None:
             self._refuse(error)
         else:

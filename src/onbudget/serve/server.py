@@ -46,7 +46,7 @@ class _Server(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]  # its Generator is an Iterator
+    def capture_signals(self) -> Iterator[None]:
         self._loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle_exit) for number in signals}

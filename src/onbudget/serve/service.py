@@ -98,7 +98,7 @@ class Service:
             with contextlib.suppress(OnbudgetError):  # it was told to whoever waits for `start`
                 await self._starting
         end = clock() + self.settings.drain_timeout
-        while self._open and clock() < end:
+        while self._open and clock() < end:  # noqa: ASYNC110 - once in a server's life; an event would cost each request
             await asyncio.sleep(0.01)
         if self._watch is not None:
             self._watch.cancel()
@@ -216,7 +216,7 @@ class Service:
         return as_json(200, value)
 
     def ready(self) -> Response:
-        """200 with the model, its providers and the effective settings; 503 with the reason until then and while draining."""
+        """200 with the model, its providers and the effective settings; else 503 with the reason."""
         if self.state != "ready" or self.model is None:
             return refusal(self._not_ready())
         return as_json(200, {"status": "ready", **self.model.described()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 from urllib.parse import parse_qs
@@ -144,14 +145,14 @@ def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, set
         raise BadContent(f"{len(items)} items are too many: the limit is {settings.max_items} a request (--max-items)")
     for index, item in enumerate(items):
         if isinstance(item, str) and contract.dtype.kind != "O":
-            parsed.items.append(_text_item(item, contract, settings, lambda i=index: where(given[0], i)))
+            parsed.items.append(_text_item(item, contract, settings, partial(where, given[0], index)))
         else:
             parsed.items.append(_array_item(item, contract, where(given[0], index)))
     return parsed
 
 
 def _flat_size(items: list[Any], contract: Contract) -> int:
-    """How many numbers one item has, where the list holds bare numbers: one flat item and not a list of items. Else 0."""
+    """How many numbers one item has, where the list holds bare numbers (one flat item); 0 where it holds items."""
     if contract.shape is None or not items or not isinstance(items[0], int | float):
         return 0
     size = prod(contract.shape)
@@ -174,7 +175,7 @@ def _text_item(
     if contract.pictures:
         data = _unbase64(item, place)
         if len(data) > 3:
-            return _picture_item(data, contract, settings, place)
+            return _picture_item(data, settings, place)
     shape = "×".join(map(str, contract.shape or ()))
     raise BadContent(
         f"{place()}: {size} bytes, but one item is {row_bytes} bytes ({shape} {contract.dtype})"
@@ -261,9 +262,7 @@ def _row_item(data: bytes | memoryview, contract: Contract, place: Callable[[], 
     return ROW, data, None
 
 
-def _picture_item(
-    data: bytes, contract: Contract, settings: Settings, place: Callable[[], str]
-) -> tuple[str, Any, Hashable]:
+def _picture_item(data: bytes, settings: Settings, place: Callable[[], str]) -> tuple[str, Any, Hashable]:
     try:
         probe(data, settings.accept, settings.max_pixels)
     except (BadContent, WrongType) as error:
@@ -282,12 +281,12 @@ def _read_octet(body: bytes, options: dict[bytes, bytes], contract: Contract, se
         raise BadContent(f"{count} items are too many: the limit is {settings.max_items} a request (--max-items)")
     whole = memoryview(body)
     rows = [whole[i * row : (i + 1) * row] for i in range(count)]
-    items = [_row_item(r, contract, lambda i=i: where("row", i)) for i, r in enumerate(rows)]  # type: ignore[misc]
+    items = [_row_item(r, contract, partial(where, "row", i)) for i, r in enumerate(rows)]
     return Parsed(items, "row")
 
 
 def _read_picture(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
-    return Parsed([_picture_item(body, contract, settings, lambda: where("picture", 0))], "picture", single=True)
+    return Parsed([_picture_item(body, settings, partial(where, "picture", 0))], "picture", single=True)
 
 
 def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
@@ -304,10 +303,7 @@ def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, set
         kind = part.content_type
         if kind not in ("", "application/octet-stream") and not _accepted(kind, contract, settings):
             raise WrongType(f"{where('file', index)}: {_accepted_types(kind, contract, settings)}")
-    items = [
-        _picture_item(part.data, contract, settings, lambda i=i: where("file", i))  # type: ignore[misc]  # mypy: lambda default
-        for i, part in enumerate(parts)
-    ]
+    items = [_picture_item(part.data, settings, partial(where, "file", i)) for i, part in enumerate(parts)]
     return Parsed(items, "file", single=len(items) == 1)
 
 

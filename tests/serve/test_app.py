@@ -1,0 +1,122 @@
+"""The FastAPI application: in a test client, behind a middleware, mounted in another one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.testclient import TestClient
+
+from onbudget.core.errors import BundleError, NotReady, ProviderError
+from onbudget.core.queue import Group
+from onbudget.serve import exchange
+from onbudget.serve.app import create_app
+from onbudget.serve.service import Service
+from onbudget.serve.settings import Settings
+from tests.support.tiles import Tiles
+
+
+def body(tiles: Tiles, count: int = 1) -> dict[str, Any]:
+    return {"tiles": [base64.b64encode(t.tobytes()).decode() for t in tiles.some(count)]}
+
+
+def test_the_application_serves_in_a_test_client(tiles: Tiles) -> None:
+    """A user's test needs no server: the model is ready when the client is."""
+    with TestClient(create_app(tiles.bundle)) as client:
+        answers = client.post("/predict", json=body(tiles, 3)).json()["predictions"]
+        assert [a["label"] for a in answers] == [label for label, _ in tiles.expect(tiles.some(3))]
+        assert client.get("/ready").status_code == 200
+        assert client.get("/health").json() == {"status": "ok", "classes": list(tiles.labels)}
+        assert client.get("/openapi.json").status_code == 200
+
+
+def test_a_users_middleware_guards_predict(tiles: Tiles) -> None:
+    """The hot routes lie behind what a user adds: a refused request reaches no lane."""
+    app = create_app(tiles.bundle)
+
+    @app.middleware("http")
+    async def guard(request: Request, go: Callable[[Request], Awaitable[Response]]) -> Response:
+        if request.headers.get("authorization") != "Bearer right":
+            return JSONResponse({"detail": "who are you?"}, 401)
+        return await go(request)
+
+    with TestClient(app) as client:
+        assert client.post("/predict", json=body(tiles)).status_code == 401
+        answer = client.post("/predict", json=body(tiles), headers={"authorization": "Bearer right"})
+        assert answer.status_code == 200
+
+
+def test_a_mounted_application_starts_on_its_first_request(tiles: Tiles) -> None:
+    """Starlette runs no lifespan for mounted apps; the first request loads the model and says come back."""
+    outer = FastAPI()
+    outer.mount("/model", create_app(tiles.bundle))
+    with TestClient(outer) as client:
+        answer = client.post("/model/predict", json=body(tiles))
+        assert answer.status_code == 503
+        assert answer.json()["reason"] == "loading"
+        for _ in range(500):
+            if client.get("/model/ready").status_code == 200:
+                break
+        assert client.post("/model/predict", json=body(tiles)).status_code == 200
+
+
+def test_a_model_that_cannot_be_served_fails_the_start(tmp_path: Path, tiles: Tiles) -> None:
+    """A missing file or an absent provider ends the start with its own error, not the first request."""
+    with pytest.raises(BundleError, match=r"none\.onnx"), TestClient(create_app(tmp_path / "none.onnx")):
+        pass
+    settings = Settings(provider="CUDAExecutionProvider,cpu")
+    with pytest.raises(ProviderError, match="CUDAExecutionProvider"), TestClient(create_app(tiles.bundle, settings)):
+        pass
+
+
+def test_a_cancelled_call_frees_its_places_and_gets_no_reply(tiles: Tiles) -> None:
+    """Cancelling before the batch is back: no reply, nothing in flight, and the server goes on."""
+
+    async def go() -> None:
+        service = Service(tiles.bundle)
+        await service.start()
+        assert service.model is not None
+        replies: list[exchange.Response] = []
+        request = exchange.Request([], _json(tiles, 4), b"", asyncio.get_running_loop().time())
+        group = service.predict(request, replies.append)
+        assert isinstance(group, Group)
+        service.cancel(group)
+        service.cancel(group)  # twice is once
+        assert service.model.queue.items == service.model.queue.nbytes == 0
+        done = asyncio.get_running_loop().create_future()
+        service.predict(request, done.set_result)
+        assert (await done).status == 200
+        assert replies == []
+        assert service.model.queue.items == 0
+        await service.stop()
+
+    asyncio.run(go())
+
+
+def test_after_the_stop_callers_are_told(tiles: Tiles) -> None:
+    """A stopped service answers 503 with the reason and when to come back."""
+
+    async def go() -> exchange.Response:
+        service = Service(tiles.bundle)
+        await service.start()
+        await service.stop()
+        told: list[exchange.Response] = []
+        assert service.predict(exchange.Request([], b"{}", b"", 0.0), told.append) is None
+        return told[0]
+
+    response = asyncio.run(go())
+    assert response.status == NotReady.status
+    assert (b"retry-after", b"1") in response.headers
+    assert b'"reason": "stopped"' in response.body
+
+
+def _json(tiles: Tiles, count: int) -> bytes:
+    import json
+
+    return json.dumps(body(tiles, count)).encode()
