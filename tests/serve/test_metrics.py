@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from onbudget.core.queue import Group, Queue
 from onbudget.serve.lanes import Batch
-from onbudget.serve.metrics import SECONDS, Buckets, Metrics
+from onbudget.serve.metrics import SECONDS, Metrics
 
 
 def read(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -210,14 +210,6 @@ def test_a_scrape_while_requests_are_counted_is_whole() -> None:
     writer.join()
     total = sum(v for (name, _), v in read(metrics).items() if name == "onbudget_requests_total")
     assert total == 30_000
-
-
-def test_buckets_count_a_value_on_an_edge_below_it() -> None:
-    """`le` means less or equal."""
-    buckets = Buckets([1.0, 2.0])
-    for one in (0.5, 1.0, 1.5, 2.0, 2.5):
-        buckets.record(one)
-    assert buckets.cumulative() == ([("1.0", 2), ("2.0", 4), ("+Inf", 5)], 7.5)
 
 
 def test_counting_needs_no_prometheus_client() -> None:

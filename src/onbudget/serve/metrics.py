@@ -1,20 +1,20 @@
 """What a server tells Prometheus: our own counters, written by the event loop, rendered when somebody asks.
 
 Rules of this file. One writer: `request` and `batch` are called on the event loop only, so that no lock is paid for; a
-scrape reads from another thread, whole lists at a time, and may see a histogram whose sum is one observation ahead of
-its counts. Every request is counted by how it ended, refusals and hang-ups too; latency is kept apart by outcome, so
-that cheap refusals never flatter the answers. Edges are fixed but for one, which is the budget itself: the share of
-answers in budget is exact. prometheus_client renders and is imported with the first scrape.
+scrape reads from another thread and may see a histogram whose sum lags an observation behind its counts. Every request
+is counted by how it ended, refusals and hang-ups too; latency is kept apart by outcome, so that cheap refusals never
+flatter the answers. Edges are fixed but for one, which is the budget itself: the share of answers in budget is exact.
+prometheus_client renders and is imported with the first scrape.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from onbudget import __version__
+from onbudget.core.histogram import Histogram
 
 if TYPE_CHECKING:
     from onbudget.serve.lanes import Batch
@@ -27,29 +27,10 @@ SECONDS = (
 SIZES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 256.0, 512.0, 1024.0)
 
 
-class Buckets:
-    """Counts between fixed edges; a value that equals an edge counts below it, as Prometheus' `le` wants."""
-
-    __slots__ = ("counts", "edges", "total")
-
-    def __init__(self, edges: Iterable[float]) -> None:
-        self.edges = sorted(set(edges))
-        self.counts = [0] * (len(self.edges) + 1)
-        self.total = 0.0
-
-    def record(self, value: float) -> None:
-        """One observation; a fraction of a microsecond."""
-        self.counts[bisect_left(self.edges, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> tuple[list[tuple[str, int]], float]:
-        """(le, count up to it) pairs ending with +Inf, and the sum of all values."""
-        counts, total, seen = self.counts.copy(), self.total, 0
-        pairs = []
-        for edge, count in zip([*self.edges, math.inf], counts, strict=True):
-            seen += count
-            pairs.append(("+Inf" if edge == math.inf else repr(edge), seen))
-        return pairs, total
+def _for_prometheus(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    """(le, count up to it) pairs ending with +Inf, and the sum of all values."""
+    total = histogram.total
+    return [("+Inf" if edge == math.inf else repr(edge), count) for edge, count in histogram.cumulative()], total
 
 
 class Metrics:
@@ -57,11 +38,11 @@ class Metrics:
 
     def __init__(self, p95: float | None = None) -> None:
         self.p95 = p95
-        self._edges = SECONDS if p95 is None else (*SECONDS, p95)
-        self._requests: dict[tuple[str, str], Buckets] = {}  # (outcome, route); its counts are the requests' counts
+        self._exact = () if p95 is None else (p95,)
+        self._requests: dict[tuple[str, str], Histogram] = {}  # (outcome, route); its counts are the requests' counts
         self._late = 0
-        self._queue, self._decode, self._infer = (Buckets(self._edges) for _ in range(3))
-        self._sizes = Buckets(SIZES)
+        self._queue, self._decode, self._infer = (Histogram(*self._exact, edges=SECONDS) for _ in range(3))
+        self._sizes = Histogram(edges=SIZES)
         self._left: dict[str, int] = {}  # why batches left the queue
         self._model: Model | None = None
         self._ready: Callable[[], bool] = lambda: self._model is not None
@@ -78,13 +59,13 @@ class Metrics:
         key = (outcome, route)
         buckets = self._requests.get(key)
         if buckets is None:
-            buckets = self._requests[key] = Buckets(self._edges)
+            buckets = self._requests[key] = Histogram(*self._exact, edges=SECONDS)
         buckets.record(seconds)
         if self.p95 is not None and seconds > self.p95 and outcome == "ok":
             self._late += 1
 
-    def batch(self, batch: Batch, now: float) -> None:  # noqa: ARG002 - when it came back; windows will want it
-        """A batch came back from its lane: why it left the queue, how long its items waited, and what it took."""
+    def batch(self, batch: Batch, now: float) -> None:
+        """A batch came back from its lane at `now`: why it left the queue, its items' waits, and what it took."""
         self._left[batch.why] = self._left.get(batch.why, 0) + 1
         taken = batch.taken
         record = self._queue.record
@@ -125,7 +106,7 @@ class Metrics:
             "onbudget_request_seconds", "From a request's last body byte to its answer.", labels=("outcome", "route")
         )
         for key, buckets in ended.items():
-            pairs, total = buckets.cumulative()
+            pairs, total = _for_prometheus(buckets)
             requests.add_metric(key, pairs[-1][1])
             seconds.add_metric(key, pairs, total)
         yield requests
@@ -136,7 +117,7 @@ class Metrics:
             ("onbudget_infer_seconds", "A batch's run of the model.", self._infer),
             ("onbudget_batch_size", "Items that ran together.", self._sizes),
         ):
-            pairs, total = buckets.cumulative()
+            pairs, total = _for_prometheus(buckets)
             yield HistogramMetricFamily(name, text, buckets=pairs, sum_value=total)
         left = CounterMetricFamily("onbudget_batches_total", "Batches by why they left the queue.", labels=("why",))
         for why, count in self._left.copy().items():
