@@ -1,3 +1,35 @@
 """onbudget: serve ONNX models on the CPUs you have and hold a declared p95 latency budget."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onbudget.core.recipe import Recipe
+    from onbudget.serve.app import create_app
+    from onbudget.serve.settings import Settings
+
 __version__ = "0.1.0"
+
+__all__ = ["Recipe", "Settings", "create_app"]
+
+# name -> its module; imported on first use, so that `import onbudget` costs nothing.
+_HOMES = {
+    "Recipe": "onbudget.core.recipe",
+    "Settings": "onbudget.serve.settings",
+    "create_app": "onbudget.serve.app",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'onbudget' has no attribute {name!r}; it has {', '.join(__all__)}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -77,8 +77,10 @@ class Service:
         self.metrics.serve(model, lambda: self.state == "ready")
         self.state = "ready"
         self._tick()
-        if model.contract.pictures:  # after ready: tensors need none of it
+        # After ready: what the first picture and the first scrape would else pay for, with everybody waiting.
+        if model.contract.pictures:
             await asyncio.to_thread(images.warm, self.settings.accept)
+        await asyncio.to_thread(self.metrics.render)
 
     def _tick(self) -> None:
         assert self._loop is not None

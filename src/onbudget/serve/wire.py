@@ -19,7 +19,7 @@ import numpy as np
 import pybase64
 from python_multipart.multipart import parse_options_header
 
-from onbudget.core.errors import BadContent, NotParseable, WrongType
+from onbudget.core.errors import BadContent, NotParseable, TooLarge, WrongType
 from onbudget.core.recipe import check_values
 from onbudget.engine.images import probe
 from onbudget.serve.contract import Contract
@@ -265,7 +265,7 @@ def _row_item(data: bytes | memoryview, contract: Contract, place: Callable[[], 
 def _picture_item(data: bytes, settings: Settings, place: Callable[[], str]) -> tuple[str, Any, Hashable]:
     try:
         probe(data, settings.accept, settings.max_pixels)
-    except (BadContent, WrongType) as error:
+    except (BadContent, TooLarge, WrongType) as error:
         raise type(error)(f"{place()}: {error}") from error
     return PICTURE, data, None
 
