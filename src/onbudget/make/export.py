@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onbudget import __version__
-from onbudget.core.errors import BundleError, ExportFailed, GateFailed, OnbudgetError, UsageError
+from onbudget.core.errors import BundleError, DependencyError, ExportFailed, GateFailed, OnbudgetError, UsageError
 from onbudget.core.metadata import Metadata
 from onbudget.core.options import option
 from onbudget.core.units import show_size
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # names for types; session costs onnxruntime
 DTYPES = ("float32", "float64", "float16", "uint8", "int32", "int64", "bool")
 EXPORTERS = ("auto", "dynamo", "legacy")
 LIMIT = 2_000_000_000  # bytes: an .onnx file is one protobuf message, which ends at 2 GiB
+RESERVED = ("top", "file")  # words of the HTTP interface, which cannot be the field's name too
 _ROWS = 7  # exported with this many rows: never 1, and a frozen 7 stands out in a graph
 
 
@@ -100,8 +101,9 @@ class ExportReport:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        told = dataclasses.asdict(dataclasses.replace(self, parity=None))  # type: ignore[arg-type]  # replaced below
-        return {**told, "path": str(self.path), "parity": self.parity.to_dict()}
+        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        told |= {"path": str(self.path), "parity": self.parity.to_dict(), "mates": dataclasses.asdict(self.mates)}
+        return told
 
 
 @dataclass(slots=True)
@@ -197,7 +199,7 @@ def _attempt(module: Any, name: str, options: ExportOptions, say: Callable[[str]
     except parity.NotFree as fault:
         suspect = graph.frozen_by(attempt.model, rows)
         attempt.fault = GateFailed(f"{fault}; look at the {suspect}" if suspect else str(fault))
-    except (ExportFailed, GateFailed, BundleError) as fault:
+    except (ExportFailed, GateFailed, BundleError, DependencyError) as fault:
         attempt.fault = fault
     return attempt
 
@@ -272,7 +274,7 @@ def _written(
     params = sum(p.numel() for p in module.parameters())
     mates = dataclasses.asdict(attempt.mates)
     passport = Metadata(
-        field=options.input_name,
+        field=Metadata().field if options.input_name in RESERVED else options.input_name,
         params=params,
         output=options.output_name[0] if len(options.output_name) == 1 else "",
         unbatchable=attempt.mates.reason,

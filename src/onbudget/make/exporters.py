@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import re
+import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from onbudget.core.errors import ExportFailed
 from onbudget.make import graph, parity
-from onbudget.make.needs import need_onnx, need_torch
+from onbudget.make.needs import need_onnx, need_onnxscript, need_torch
 from onbudget.make.quiet import Quiet
 
 Module = Any  # torch.nn.Module: torch is imported by `needs` alone
@@ -28,15 +29,19 @@ def run(name: str, module: Module, x: Any, names: Sequence[str], opset: int | No
     """Export `module` with the array `x` as its example; `names` are the input's and then the outputs'.
 
     The first axis is asked to be open ("batch"); whether it is must be verified. What the exporter says goes to
-    `heard`. The model carries nothing of the machine that made it. Raises ExportFailed.
+    `heard`. The model carries nothing of the machine that made it. Raises ExportFailed, and DependencyError
+    without a package that the exporter needs.
     """
     torch = need_torch()
     need_onnx()
+    if name == "dynamo":
+        need_onnxscript()
     inner = {f"onbudget.{i}": asked for i, asked in enumerate(names)}
     with heard:
         try:
             model = (_dynamo if name == "dynamo" else _legacy)(torch, module, torch.from_numpy(x), list(inner), opset)
         except Exception as error:  # exporters raise their own and their libraries' classes
+            heard.hear(traceback.format_exc())
             raise ExportFailed(f"the export failed: {essence(error)}") from error
     missing = set(inner) - {value.name for value in (*model.graph.input, *model.graph.output)}
     if missing or len(model.graph.output) != len(names) - 1:

@@ -62,7 +62,7 @@ def load_module(target: str, weights: Path | None = None, folder: Path | None = 
     if not isinstance(found, module_class):
         if not callable(found):
             raise UsageError(
-                f"{target} is a {type(found).__name__}, neither a torch.nn.Module nor a function that makes one"
+                f"{target} is of type {type(found).__name__}, neither a torch.nn.Module nor a function that makes one"
             )
         found = call(found, target, here)
     if not isinstance(found, module_class):

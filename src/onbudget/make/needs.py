@@ -23,3 +23,11 @@ def need_onnx() -> Any:
     except ModuleNotFoundError as error:
         raise DependencyError("this needs the onnx package: pip install 'onbudget[make]'") from error
     return onnx
+
+
+def need_onnxscript() -> None:
+    """The `onnxscript` package, which PyTorch's newer exporter writes its graphs with; else DependencyError."""
+    try:
+        import onnxscript  # noqa: F401 - PyTorch uses it, and would say less clearly that it is missing
+    except ModuleNotFoundError as error:
+        raise DependencyError("the dynamo exporter needs onnxscript: pip install 'onbudget[make]'") from error

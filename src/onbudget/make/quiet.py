@@ -28,6 +28,10 @@ class Quiet:
         """All that was printed, logged or warned, in that order."""
         return self._buffer.getvalue() + "".join(f"{w.category.__name__}: {w.message}\n" for w in self.warned)
 
+    def hear(self, text: str) -> None:
+        """Add something that was not printed, a traceback for one."""
+        self._buffer.write(text)
+
     def __enter__(self) -> Quiet:
         self.warned = self._stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
