@@ -21,6 +21,7 @@ from python_multipart.multipart import parse_options_header
 
 from onbudget.core.errors import BadContent, NotParseable, TooLarge, WrongType
 from onbudget.core.recipe import check_values
+from onbudget.engine.headers import TYPES
 from onbudget.engine.images import probe
 from onbudget.serve.contract import Contract
 from onbudget.serve.exchange import JSON, Request, Response
@@ -85,7 +86,7 @@ def answer(parsed: Parsed, answers: list[Any], timing: bytes) -> Response:
 
 
 def _accepted(name: str, contract: Contract, settings: Settings) -> bool:
-    return contract.pictures and name.removeprefix("image/") in settings.accept
+    return contract.pictures and TYPES.get(name) in settings.accept
 
 
 def _accepted_types(name: str, contract: Contract, settings: Settings) -> str:
