@@ -170,3 +170,13 @@ def test_a_batch_for_nobody_is_refused() -> None:
     """A largest batch of zero cannot be meant."""
     with pytest.raises(UsageError, match="--max-batch"):
         CheckOptions(max_batch=0)
+
+
+def test_a_name_that_is_no_text_is_damage(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """onnxruntime neither prints to stdout nor tries again on other providers; the error says what is wrong."""
+    data = model().SerializeToString()
+    assert data.count(b"\n\x01x") == 2
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"\n\x01x", b"\n\x01\xfb"))
+    with pytest.raises(BundleError, match=r"m\.onnx"):
+        examine(tmp_path / "m.onnx")
+    assert capfd.readouterr().out == ""

@@ -143,7 +143,10 @@ def load_runner(model: Path | bytes, options: SessionOptions | None = None) -> O
     name = str(model) if isinstance(model, Path) else "the model"
     try:
         session = ort.InferenceSession(
-            str(model) if isinstance(model, Path) else model, _session_options(asked), providers=list(asked.providers)
+            str(model) if isinstance(model, Path) else model,
+            _session_options(asked),
+            providers=list(asked.providers),
+            enable_fallback=0,  # else a failed creation is tried again on other providers, with a print to stdout
         )
     except Exception as error:  # ONNX Runtime raises a dozen unrelated classes, all meaning: it does not load
         raise BundleError(f"{name}: onnxruntime {ort.__version__} cannot load it: {told(error)}") from error
@@ -153,7 +156,10 @@ def load_runner(model: Path | bytes, options: SessionOptions | None = None) -> O
         raise ProviderError(
             f"{name}: asked for {asked.providers[0]} but {active[0]} is active; available: {', '.join(here)}"
         )
-    return OrtRunner(session, file_sha256(model))
+    try:
+        return OrtRunner(session, file_sha256(model))
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{name} is damaged: a name in it is not text") from error
 
 
 def _session_options(asked: SessionOptions) -> ort.SessionOptions:

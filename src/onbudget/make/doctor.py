@@ -23,6 +23,7 @@ from onbudget.engine.bundle import check_file, file_sha256, read_metadata, with_
 from onbudget.engine.files import write_atomically
 from onbudget.engine.invariance import Invariance, probe
 from onbudget.engine.session import OrtRunner, Port, load_runner
+from onbudget.engine.told import told
 from onbudget.make import graph
 from onbudget.make.needs import need_onnx
 
@@ -122,7 +123,10 @@ def examine(
     onnx = need_onnx()
     chosen = options or CheckOptions()
     check_file(path)
-    model = onnx.load(str(path), load_external_data=False)
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf and onnx raise their own classes, all meaning: it is not a model
+        raise BundleError(f"{path} is damaged: {told(error)}") from error
     patient = Patient(path, chosen, model, read_metadata(path))
     try:
         patient.runner = load_runner(path)
