@@ -63,7 +63,7 @@ def test_the_passport_and_every_check_are_printed(
     for told in (
         "classify, field 'rows', reads 'y'",
         "class 0, class 1, class 2, class 3",
-        "input_range 0.0×1.0",
+        "tensor, shape 4, input_dtype float32, input_range 0.0 1.0",
         "1,234",
         "name dynamo, opset 17",
         "at most 2e-07 (tolerance 0.0001)",

@@ -241,3 +241,10 @@ def test_options_that_cannot_be_meant_are_refused(changes: dict[str, Any], said:
     """Each names its flag."""
     with pytest.raises(UsageError, match=said):
         options(tmp_path, **changes)
+
+
+def test_what_pytorchs_own_layers_trace_away_is_not_the_users_worry(tmp_path: Path) -> None:
+    """An LSTM checks its shapes in Python: the older exporter warns of PyTorch's own lines, and we do not."""
+    report = export(modules.Recurrent(), options(tmp_path, example=(1, 5, 8)))
+    assert report.warnings == ()
+    assert report.mates.ok

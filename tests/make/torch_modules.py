@@ -118,3 +118,14 @@ class Unused(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.p * 2
+
+
+class Recurrent(nn.Module):
+    """An LSTM, rows first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(8, 6, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        return self.cells(x)[0][:, -1]

@@ -11,6 +11,7 @@ import click
 from onbudget.cli import show
 from onbudget.cli.options import options
 from onbudget.core.metadata import Metadata
+from onbudget.core.recipe import Recipe
 from onbudget.make.doctor import CheckOptions
 
 if TYPE_CHECKING:  # a name for a type
@@ -61,8 +62,8 @@ def _passport(seen: Examination) -> Iterator[tuple[str, str]]:
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(seen.opsets.items()))
     for name, ports in (("input", seen.inputs), ("output", seen.outputs)):
         for port in ports:
-            axes = ("any" if d is None else str(d) for d in port.shape)
-            yield name, f"{port.name}: {port.dtype or 'no tensor'} [{', '.join(axes)}]"
+            axes = "×".join("N" if d is None else str(d) for d in port.shape) or "one number"
+            yield name, f"{port.name}: {port.dtype or 'no tensor'} {axes}"
     yield "opset", opsets
     yield "producer", seen.producer or "unknown"
     if seen.passport is None:
@@ -77,7 +78,7 @@ def _ours(passport: Metadata) -> Iterator[tuple[str, str]]:
     reads = f", reads {passport.output!r}" if passport.output else ""
     yield "task", f"{passport.task}, field {passport.field!r}{reads}, activation {passport.activation}"
     yield "labels", labels or "none"
-    yield "recipe", _plain(passport.recipe.to_dict()) if passport.recipe else "none"
+    yield "recipe", _recipe(passport.recipe) if passport.recipe else "none"
     yield "parameters", "not counted" if passport.params is None else f"{passport.params:,}"
     yield "exporter", _plain(passport.exporter) or "unknown"
     for name, found in sorted(passport.parity.items()):
@@ -89,12 +90,21 @@ def _ours(passport: Metadata) -> Iterator[tuple[str, str]]:
         yield "made from sha256", passport.source_sha256
 
 
+def _recipe(recipe: Recipe) -> str:
+    """What it does, not what it leaves alone."""
+    usual = Recipe(recipe.kind, recipe.shape).to_dict()
+    told = {name: value for name, value in recipe.to_dict().items() if value != usual[name]}
+    return _plain({"": recipe.kind, "shape": list(recipe.shape), "input_dtype": recipe.input_dtype} | told)
+
+
 def _plain(values: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {'×'.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in values.items()
-        if value not in (None, [], "")
-    )
+    def show_value(name: str, value: Any) -> str:
+        if isinstance(value, list):
+            return ("×" if name in ("shape", "size", "crop") else " ").join(map(str, value))
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    kept = {name: value for name, value in values.items() if value not in (None, [], "")}
+    return ", ".join(f"{name} {show_value(name, value)}".strip() for name, value in kept.items())
 
 
 def _difference(found: Any) -> str:

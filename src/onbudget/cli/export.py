@@ -28,7 +28,9 @@ not written then, and the failed file is kept as OUTPUT's name with .failed.onnx
 @click.command("export", epilog=EXAMPLES)
 @options(ExportOptions)
 @click.argument("target")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("model.onnx"), show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=Path("model.onnx"), show_default=True, help="The file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(chosen: ExportOptions, target: str, output: Path, as_json: bool) -> None:
     """Turn a PyTorch module into one .onnx file, and prove it.

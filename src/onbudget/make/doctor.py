@@ -258,7 +258,9 @@ def _batch_mates(patient: Patient) -> Iterator[Finding]:
     if mates.ok:
         sizes = ", ".join(map(str, mates.sizes)) or "1"
         yield Finding(
-            "ok", name, f"rows answer alike alone and in batches of {sizes} (within {mates.worst:.1g} of range)"
+            "ok",
+            name,
+            f"rows answer alike alone and in batches of {sizes} (largest change {mates.worst:.1g} of the range)",
         )
         if said:
             yield Finding(

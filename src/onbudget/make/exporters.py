@@ -11,6 +11,7 @@ import re
 import traceback
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from onbudget.core.errors import ExportFailed
@@ -72,7 +73,12 @@ def flattened(module: Module) -> Module:
 
 def traced_away(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """What the legacy exporter fixed for ever, because one run went one way: a sentence a place, three at most."""
-    places = [f"{w.filename}:{w.lineno}" for w in caught if "might cause the trace to be incorrect" in str(w.message)]
+    own = str(Path(need_torch().__file__).parent)  # PyTorch's layers check shapes that way; nobody can act on those
+    places = [
+        f"{w.filename}:{w.lineno}"
+        for w in caught
+        if "might cause the trace to be incorrect" in str(w.message) and not w.filename.startswith(own)
+    ]
     told = [
         f"{place}: a value was turned into Python's own while tracing, so the file always takes the way that was taken"
         for place in dict.fromkeys(places)
