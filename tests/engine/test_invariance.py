@@ -119,7 +119,13 @@ def test_a_model_that_refuses_a_size_says_which_and_why() -> None:
             raise RuntimeError("cannot be reshaped")
         return linear(x)
 
-    assert probe(Numpy(only_one)).reason == "the model does not run with 2 rows: cannot be reshaped"
+    found = probe(Numpy(only_one))
+    assert (found.reason, found.sizes) == ("the model does not run with 2 rows: cannot be reshaped", (2,))
+
+    def nothing(x: Any) -> Any:
+        raise RuntimeError("no")
+
+    assert probe(Numpy(nothing)).sizes == ()
 
 
 @pytest.mark.parametrize(

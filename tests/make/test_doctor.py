@@ -181,3 +181,19 @@ def test_a_name_that_is_no_text_is_damage(tmp_path: Path, capfd: pytest.CaptureF
     assert told.level == "fail"
     assert "utf-8" in told.what or "not text" in told.what
     assert capfd.readouterr().out == ""
+
+
+def test_a_model_whose_other_axes_cannot_be_guessed_is_only_warned_of(tmp_path: Path) -> None:
+    """No size that is tried runs even alone: that proves nothing, so nothing is marked and no gate fails."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "wide"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 5])],
+        [numpy_helper.from_array(np.ones((777, 5), np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    seen = examine(written(tmp_path / "m.onnx", made, Metadata()))
+    (told,) = [f for f in seen.findings if f.check == "batch-mates"]
+    assert (told.level, seen.ok, seen.marked) == ("warn", True, False)
+    assert told.what.startswith("could not be tested: the model does not run with 1 row: MatMul node")

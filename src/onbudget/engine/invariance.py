@@ -36,8 +36,8 @@ class Invariance:
     """What the probe found.
 
     `worst` is the largest change of any row's answer, as a part of that output's own range; `output` is where it was,
-    empty where nothing was compared. `sizes` are the batch sizes that were to be run. `reason` is empty when `ok`, else
-    a sentence fit for a passport's `unbatchable`.
+    empty where nothing was compared. `sizes` are the batch sizes that were run: none where not even a row alone runs.
+    `reason` is empty when `ok`, else a sentence fit for a passport's `unbatchable`.
     """
 
     ok: bool
@@ -68,10 +68,12 @@ def probe(
     names = tuple(outputs) if outputs is not None else tuple(port.name for port in runner.outputs)
     sizes = tuple(sorted({2, 3, max_batch} & set(range(2, max_batch + 1))))
     worst, where, at, limit = 0.0, names[0] if names else "", 0, tolerance
+    tried: tuple[int, ...] = ()
     try:
         _first_axes_open(runner.inputs)
         pool, alone = _alone(runner, names, recipe, seed)
         for size in sizes:
+            tried += (size,)
             for order in _orders(size):
                 got = _run(runner, {key: rows[list(order)] for key, rows in pool.items()}, names, size)
                 for i, name in enumerate(names):
@@ -80,7 +82,7 @@ def probe(
                     if change / own_limit > worst / limit:
                         worst, where, at, limit = change, name, size, own_limit
     except _Broken as broken:
-        return Invariance(False, worst, "", sizes, str(broken))
+        return Invariance(False, worst, "", tried, str(broken))
     if worst <= limit:
         return Invariance(True, worst, where, sizes, "")
     moved = "changes altogether" if worst == 1 else f"moves by {worst:.2%} of its range"

@@ -271,14 +271,21 @@ def _batch_mates(patient: Patient) -> Iterator[Finding]:
                 mend="make the bundle again",
             )
         return
-    if all(port.shape and port.shape[0] is None for port in patient.runner.inputs):  # else the axis has been told of
-        yield Finding(
-            "warn" if said else "fail",
-            name,
-            mates.reason,
-            why="what somebody is answered must not depend on who asks at the same time",
-            mend=_mend_mates(patient),
-        )
+    if any(not port.shape or port.shape[0] is not None for port in patient.runner.inputs):
+        return  # the batch axis has been told of
+    yield Finding(
+        "warn" if said or _unsure(patient) else "fail",
+        name,
+        f"could not be tested: {mates.reason}" if _unsure(patient) else mates.reason,
+        why="what somebody is answered must not depend on who asks at the same time",
+        mend=_mend_mates(patient),
+    )
+
+
+def _unsure(patient: Patient) -> bool:
+    """A row alone did not run, and the sizes of its other axes were ours to guess: that says nothing of the model."""
+    guessed = patient.runner and any(d is None for port in patient.runner.inputs for d in port.shape[1:])
+    return bool(guessed and patient.mates and not patient.mates.ok and not patient.mates.sizes)
 
 
 def _mend_mates(patient: Patient) -> str:
@@ -303,6 +310,8 @@ def _mark(patient: Patient) -> bool:
     """Write the reason into a bundle of ours that does not know it yet; a plain .onnx is never touched."""
     passport, mates = patient.passport, patient.mates
     if passport is None or mates is None or mates.ok or passport.unbatchable or not patient.options.mark:
+        return False
+    if _unsure(patient):
         return False
     known = dataclasses.replace(
         passport, unbatchable=mates.reason, parity={**passport.parity, "batch_mates": dataclasses.asdict(mates)}
