@@ -101,9 +101,11 @@ def softmaxed(**options: Any) -> Any:
     return tile_cnn(head="Softmax", **options)
 
 
-def mlp(features: int = 784, classes: int = 10, *, item: Sequence[int] = (), batch: Batch = "n", seed: int = 0) -> Any:
+def mlp(
+    features: int = 784, classes: int = 10, *, item: Sequence[int] = (), batch: Batch = "n", dtype: str = "float32"
+) -> Any:
     """Two linear layers: `x` (N, *item) → `logits`; `item` (default: features) may be (1, 28, 28), and is flattened."""
-    net = Net(seed)
+    net = Net(dtype=dtype)
     x = net.add("Flatten", "x", axis=1) if len(item) > 1 else "x"
     x = net.add("Relu", net.add("Gemm", x, net.weight(features, 16, gain=0.05), net.weight(16)))
     net.add("Gemm", x, net.weight(16, classes), net.weight(classes), out="logits")

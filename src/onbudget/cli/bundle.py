@@ -9,7 +9,7 @@ import click
 
 from onbudget.cli import show
 from onbudget.cli.options import options
-from onbudget.make.bundling import TOLERANCE, BundleOptions, BundleReport
+from onbudget.make.bundling import BundleOptions, BundleReport
 
 EXAMPLES = """\b
 Examples:
@@ -54,7 +54,7 @@ def _tell(report: BundleReport) -> None:
         ("answers", _answers(report)),
         ("picture", _picture(report)),
         ("in the graph", _fused(report)),
-        ("largest difference from numpy", None if report.difference is None else _difference(report.difference)),
+        ("largest difference from numpy", _difference(report)),
         ("parameters", None if told.params is None else f"{told.params:,}"),
         ("sha256", report.sha256),
     ]
@@ -66,8 +66,8 @@ def _axes(shape: tuple[int | None, ...]) -> str:
     return "×".join("N" if d is None else str(d) for d in shape) or "one number"
 
 
-def _difference(value: float) -> str:
-    return f"{value:.3g} (tolerance {TOLERANCE:g})"
+def _difference(report: BundleReport) -> str:
+    return "" if report.difference is None else f"{report.difference:.3g} (tolerance {report.tolerance:g})"
 
 
 def _answers(report: BundleReport) -> str:

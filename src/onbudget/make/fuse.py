@@ -21,7 +21,7 @@ from onbudget.core.metadata import KEY, Metadata
 from onbudget.engine.bundle import check_file, external_data, file_sha256, with_metadata
 from onbudget.engine.files import write_atomically
 from onbudget.make import graph, heads, proto, rows, sources, surgery
-from onbudget.make.bundling import RESERVED, TOLERANCE, BundleOptions, BundleReport
+from onbudget.make.bundling import HALF_TOLERANCE, RESERVED, TOLERANCE, BundleOptions, BundleReport
 
 if TYPE_CHECKING:  # names for types; engine.session costs onnxruntime
     from onbudget.engine.session import OrtRunner
@@ -43,6 +43,7 @@ class _Job:
     notes: list[str] = dataclasses.field(default_factory=list)
     opened: int = 0  # the batch that the file was frozen at, where it was opened
     difference: float | None = None
+    tolerance: float = TOLERANCE
 
 
 def make_bundle(source: Path, options: BundleOptions, say: Callable[[str], None] | None = None) -> BundleReport:
@@ -165,12 +166,14 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
 
     say(f"asking {job.source}")
     surgery.check_opset(job.model)
+    if surgery.is_half(job.model):
+        job.tolerance = HALF_TOLERANCE
     original = load_runner(job.source)
     if not original.inputs[0].shape:
         raise BundleError(f"{job.source}: the input {original.inputs[0].name!r} has no axes, so no batch axis either")
     names = [port.name for port in original.outputs]
     given, own = _rows(job, original)
-    before = {n: dict(zip(names, rows.answers(original, own[:n]), strict=True)) for n in rows.CHECKED}
+    before = {n: dict(zip(names, _asked(job, original, own[:n]), strict=True)) for n in rows.CHECKED}
     head = heads.choose(job.model, before[max(rows.CHECKED)], job.told, job.options.output_name)
     job.notes.extend(head.notes)
     output = _operate(job, head)
@@ -179,7 +182,7 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
     fused = load_runner(data)
     read = [output] if output else names
     _check(job, fused, given, {n: head.expected(before[n]) for n in rows.CHECKED}, read)
-    told = {"worst": job.difference, "tolerance": TOLERANCE, "rows": list(rows.CHECKED)}
+    told = {"worst": job.difference, "tolerance": job.tolerance, "rows": list(rows.CHECKED)}
     job.told = dataclasses.replace(
         job.told,
         labels=head.labels,
@@ -189,6 +192,14 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
         samples=heads.samples(fused, given, read[0]),
     )
     return _write(job, data, fused)
+
+
+def _asked(job: _Job, original: OrtRunner, own: Array) -> list[Array]:
+    try:
+        return rows.answers(original, own)
+    except BundleError as error:
+        hint = "" if len(own) == 1 else ", though it does with 1: export it again with a dynamic batch axis"
+        raise BundleError(f"{job.source}: {error}{hint}") from error
 
 
 def _rows(job: _Job, original: OrtRunner) -> tuple[Array, Array]:
@@ -204,6 +215,8 @@ def _rows(job: _Job, original: OrtRunner) -> tuple[Array, Array]:
             else:
                 return given, given
         raise BundleError(f"{job.source}: {failed}")
+    if not port.dtype:
+        raise BundleError(f"{job.source}: the input {port.name!r} is of a type that a recipe cannot make")
     recipe = surgery.fitted(job.told.recipe, port.shape)
     if recipe.layout != job.told.recipe.layout:
         job.notes.append(f"the model takes pictures with channels last, so the recipe's layout is {recipe.layout}")
@@ -252,12 +265,12 @@ def _check(job: _Job, fused: OrtRunner, given: Array, expected: Mapping[int, lis
             if not apart <= worst:
                 worst, where = apart, f"output {name!r} with {count} rows"
     job.difference = worst
-    if not worst <= TOLERANCE:
+    if not worst <= job.tolerance:
         if job.opened:
             raise _frozen(job, f"{where} differs by {worst:.3g}")
         raise GateFailed(
             f"{job.source}: the fused file differs from the numpy recipe and the model by {worst:.3g} ({where}); "
-            f"the tolerance is {TOLERANCE:g}. Nothing was written"
+            f"the tolerance is {job.tolerance:g}. Nothing was written"
         )
 
 
@@ -290,5 +303,6 @@ def _write(job: _Job, data: bytes, runner: OrtRunner) -> BundleReport:
         runner.inputs,
         runner.outputs,
         job.difference,
+        job.tolerance,
         tuple(job.notes),
     )

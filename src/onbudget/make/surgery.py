@@ -57,6 +57,15 @@ def check_opset(model: Model) -> None:
         )
 
 
+def is_half(model: Model) -> bool:
+    """Whether the model computes in 16-bit floats, as far as its weights and its ports tell."""
+    kinds = {proto.messages().TensorProto.FLOAT16, proto.messages().TensorProto.BFLOAT16}
+    ports = (*model.graph.input, *model.graph.output)
+    return any(t.data_type in kinds for t in model.graph.initializer) or any(
+        v.type.tensor_type.elem_type in kinds for v in ports
+    )
+
+
 def forget_weight_inputs(model: Model) -> None:
     """Weights listed as inputs become plain constants, so that the runtime may fold them."""
     keep = own_inputs(model)
