@@ -64,7 +64,7 @@ def batches_for(n: int) -> int:
 def crowding(flags: npt.NDArray[Any]) -> float:
     """How many values in a row tell what one independent value would; at least 1.
 
-    `flags` are 0 or 1 in the order in which the values arose, FEWEST of them or more (ValueError). The result is 1 where
+    `flags` are 0 or 1 in the order in which the values arose, FEWEST of them or more (ValueError). It is 1 where
     all are equal: nothing can be told then.
     """
     n = len(flags)

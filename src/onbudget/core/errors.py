@@ -7,6 +7,8 @@
     ├── DependencyError               an optional package is missing; the message names the extra
     ├── ExportFailed                  a module cannot be made or exported; names the line that raised
     ├── GateFailed            12      parity, fusing or accuracy is outside its tolerance
+    ├── TargetError                   the server under test cannot be reached, or does not take the requests
+    ├── RecordError                   a measurement's record cannot be read
     ├── MeasurementInvalid    11      a load test cannot be believed
     └── RequestError                  one request's own fault or fate; carries an HTTP status
         ├── NotParseable      400     the body is not what its type says
@@ -70,6 +72,18 @@ class GateFailed(OnbudgetError):
 
     exit_code = 12
     code = "gate-failed"
+
+
+class TargetError(OnbudgetError):
+    """The server under test cannot be reached, or does not take the requests that it would be sent."""
+
+    code = "target"
+
+
+class RecordError(OnbudgetError):
+    """The record of a measurement cannot be read: damaged, cut short, or from a newer version."""
+
+    code = "record"
 
 
 class MeasurementInvalid(OnbudgetError):
