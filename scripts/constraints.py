@@ -12,7 +12,7 @@ HEADER = """\
 # Made by scripts/constraints.sh from scripts/constraints.in; do not edit by hand.
 # Resolved by pip {pip} for Python {python}, {platform}.
 # torch is what CI installs. protobuf stays at 6, because tritonclient and kserve refuse 7; the gRPC packages that hold
-# generated code stay at 1.81.1, the last that 6 reads. psutil is below 6 for kserve, ml-dtypes at 0.5.4 for tritonclient.
+# generated code stay at 1.81.1, the last that 6 reads. kserve holds psutil below 6, tritonclient ml-dtypes at 0.5.4.
 # Nothing that was asked for had to be left out.
 """
 
