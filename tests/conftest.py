@@ -1,4 +1,8 @@
-"""For every room: a test that needs a command which is missing is skipped at home and fails in CI."""
+"""For every room: what a test needs of the machine, and how property tests are run.
+
+A test that needs a command which is missing is skipped at home and fails in CI. Models are built in `tests/models.py`,
+bundles and servers in `tests/support/`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,12 @@ import os
 import shutil
 
 import pytest
+from hypothesis import settings
+
+# No deadline: the machine may be busy, and tests do not judge wall time. The same examples on every run, so that a
+# failure in one change is that change's own.
+settings.register_profile("onbudget", deadline=None, derandomize=True)
+settings.load_profile("onbudget")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -63,9 +63,8 @@ class Recipe:
         """Check every number; a tensor's layout is as-is, whatever the default says."""
         if self.kind == "tensor" and self.layout == "NCHW":
             object.__setattr__(self, "layout", "as-is")
-        for name, allowed in _WORDS.items():
-            if getattr(self, name) not in allowed:
-                raise UsageError(f"recipe: {name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
+        for name in _WORDS:
+            _word(name, getattr(self, name))
         _check_numbers(self)
         if self.kind == "picture":
             _check_picture(self)
@@ -132,10 +131,10 @@ class Recipe:
         values = {key: _READERS[key](key, value) for key, value in data.items()}
         if "kind" not in values:
             raise UsageError("recipe: 'kind' is missing; it is 'picture' or 'tensor'")
-        if values["kind"] == "picture":
-            values.setdefault("shape", _picture_shape(values))
-        else:
+        if values["kind"] == "tensor":
             _check_tensor_keys(data)
+        elif "shape" not in data:
+            values["shape"] = _picture_shape(values)
         return cls(**values)
 
 
@@ -237,6 +236,8 @@ def _check_tensor_keys(data: Mapping[str, Any]) -> None:
 
 def _picture_shape(values: Mapping[str, Any]) -> tuple[int, ...]:
     made = values.get("crop") or (values.get("size") if values.get("resize") == "stretch" else None)
+    if made is None and values.get("resize") == "shortest":
+        raise UsageError("recipe: resize 'shortest' keeps the aspect, so items would differ in size; give a crop")
     if made is None:
         raise UsageError("recipe: 'shape' is missing: [height, width, channels] of one item")
     return (*made, 1 if values.get("colour") == "grey" else 3)
@@ -285,9 +286,9 @@ def _flag(key: str, value: Any) -> bool:
 
 
 def _word(key: str, value: Any) -> str:
-    if not isinstance(value, str):
+    if value not in _WORDS[key]:
         raise UsageError(f"recipe: {key} must be one of {', '.join(_WORDS[key])}, not {value!r}")
-    return value
+    return str(value)
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {

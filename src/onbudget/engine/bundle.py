@@ -31,8 +31,12 @@ _OTHERS = (
     (b"\x89HDF", "an HDF5 file (Keras, perhaps); export it to ONNX first"),
     (b"<", "an HTML or XML page (a download that needed a login, perhaps)"),
     (b"{", "JSON"),
-    (b"ORTM", "in ONNX Runtime's own ORT format; bundles are made from .onnx files"),
 )
+# The same by bytes 4 to 8, where flatbuffers keep their name.
+_FLATBUFFERS = {
+    b"TFL3": "a TensorFlow Lite model",
+    b"ORTM": "a model in ONNX Runtime's own ORT format; bundles are made from .onnx files",
+}
 
 
 def check_file(path: Path) -> None:
@@ -127,8 +131,8 @@ def _check_head(path: Path, head: bytes, size: int) -> None:
     for magic, what in _OTHERS:
         if head.startswith(magic):
             raise BundleError(f"{path} is not an .onnx file but {what}")
-    if head[4:8] == b"TFL3":
-        raise BundleError(f"{path} is not an .onnx file but a TensorFlow Lite model")
+    if head[4:8] in _FLATBUFFERS:
+        raise BundleError(f"{path} is not an .onnx file but {_FLATBUFFERS[head[4:8]]}")
     if size < 16:
         raise BundleError(f"{path} is not an .onnx file: it has {size} bytes")
 
