@@ -83,7 +83,7 @@ def _metadata(wheel: zipfile.ZipFile) -> email.message.Message:
 
 
 def test_the_wheel_is_whole(wheel: zipfile.ZipFile) -> None:
-    """The wheel has every file of the package, the embedded bundle, tiles and page among them, and both licence files."""
+    """The wheel has every file of the package, with bundle, tiles and page, and both licence files."""
     inside = {name for name in wheel.namelist() if name.startswith("onbudget/")}
     beside = {Path(name).name for name in wheel.namelist() if ".dist-info/" in name}
     files = {
