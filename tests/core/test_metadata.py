@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,3 +128,16 @@ def test_damage_is_named(text: str, wanted: str) -> None:
     """Never a traceback of the reader's own, always the key and what it should be."""
     with pytest.raises(BundleError, match=f"the bundle's metadata is damaged: .*{wanted}|{wanted}"):
         Metadata.from_json(text)
+
+
+def test_the_page_on_bundles_names_every_field() -> None:
+    """docs/concepts/bundle.md describes each key of the metadata and each key of a recipe, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "concepts" / "bundle.md").read_text(encoding="utf-8")
+    recipes, metadata = page.split("## Recipes")[1].split("## The metadata, field by field")
+
+    def keys(part: str) -> set[str]:
+        first_cells = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
+        return {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+
+    assert keys(recipes) == {f.name for f in dataclasses.fields(Recipe)}
+    assert keys(metadata) == {"schema", *(f.name for f in dataclasses.fields(Metadata))}

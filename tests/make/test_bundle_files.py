@@ -15,6 +15,7 @@ import pytest
 
 from onbudget.core.errors import BundleError, GateFailed, UsageError
 from onbudget.core.metadata import Metadata
+from onbudget.core.recipe import Recipe
 from onbudget.engine.bundle import read_metadata
 from onbudget.engine.session import load_runner
 from onbudget.make.fuse import BundleOptions, make_bundle, write_metadata
@@ -254,3 +255,17 @@ def test_the_report_is_json(bundling: Bundling) -> None:
     assert told["inputs"] == [{"name": "tiles", "dtype": "uint8", "shape": [None, 8, 8, 3]}]
     assert told["difference"] <= told["tolerance"] == 1e-4
     assert dataclasses.replace(report, notes=("x",)).to_dict()["notes"] == ["x"]
+
+
+def test_a_difference_that_saturated_probabilities_hide_is_found(
+    bundling: Bundling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits a hundred apart are 0 and 1 whatever goes in, so the logits themselves are compared too."""
+    model = models.tile_cnn()
+    model.graph.node[-1].output[0] = "small"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 0, 0, 100], np.float32), "apart"))
+    model.graph.node.append(onnx.helper.make_node("Add", ["small", "apart"], ["logits"]))
+    monkeypatch.setattr(Recipe, "affine", lambda self: (np.float32([1 / 90]), np.float32([-3])))  # the graph's numbers
+    monkeypatch.setattr(Recipe, "tensor", lambda self, items: items.astype(np.float32).transpose(0, 3, 1, 2) / 255)
+    with pytest.raises(GateFailed, match="output 'logits' with 1 rows"):
+        bundling.make(model, PICTURE, LABELS)

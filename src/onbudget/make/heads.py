@@ -39,15 +39,13 @@ class Head:
     activation: Activation = "none"
     notes: tuple[str, ...] = ()
 
-    def expected(self, answers: Mapping[str, Array]) -> list[Array]:
-        """What the fused file should answer where the original answers this: one array, or all of them as they are."""
-        if not self.name:
-            return list(answers.values())
+    def expected(self, answers: Mapping[str, Array]) -> Array:
+        """The probabilities that the fused file should answer where the original answers this."""
         scores = answers[self.name]
         flat = scores.reshape(len(scores), self.columns).astype(np.float32)
         if self.activation == "already":
-            return [flat]
-        return [softmax(flat) if self.activation == "softmax" else sigmoid(flat)]
+            return flat
+        return softmax(flat) if self.activation == "softmax" else sigmoid(flat)
 
 
 def choose(model: Any, answers: Mapping[str, Array], told: Metadata, wanted: str) -> Head:
