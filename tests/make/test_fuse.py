@@ -238,3 +238,32 @@ def test_an_axis_that_is_open_in_name_only_is_found_by_running(bundling: Bundlin
         value.type.tensor_type.shape.dim[0].dim_param = "n"
     with pytest.raises(BundleError, match=r"model\.onnx: .* with 3 rows: .*, though it does with 1: export it again"):
         bundling.make(model, PICTURE, LABELS)
+
+
+def test_inputs_that_no_recipe_can_make_are_refused(bundling: Bundling) -> None:
+    """Text, and an input without declared axes: each is said in words."""
+    recipe = {"kind": "tensor", "shape": [3], "input_dtype": "uint8"}
+    text = models.echo(3)
+    for value in (text.graph.input[0], text.graph.output[0]):
+        value.type.tensor_type.elem_type = onnx.TensorProto.STRING
+    with pytest.raises(BundleError, match="the input 'x' does not take numbers"):
+        bundling.make(text, recipe)
+    with pytest.raises(BundleError, match="the input 'x' declares no axes, so no batch axis"):
+        bundling.make(models.echo(batch=None), recipe)
+
+
+def test_other_outputs_stay_whatever_they_are(bundling: Bundling) -> None:
+    """A single number and a list of maps beside the logits are kept, and do not disturb the check."""
+    model = models.tile_cnn()
+    model.graph.node.append(onnx.helper.make_node("ReduceMean", ["logits"], ["mean"], keepdims=0))
+    model.graph.node.append(
+        onnx.helper.make_node("ZipMap", ["logits"], ["maps"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2, 3])
+    )
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 1))
+    number = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    maps = onnx.helper.make_sequence_type_proto(onnx.helper.make_map_type_proto(onnx.TensorProto.INT64, number))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("mean", onnx.TensorProto.FLOAT, []))
+    model.graph.output.append(onnx.helper.make_value_info("maps", maps))
+    report = bundling.make(model, PICTURE, LABELS)
+    assert [port.name for port in report.outputs] == ["logits", "mean", "maps", "probabilities"]
+    assert report.metadata.output == "probabilities"

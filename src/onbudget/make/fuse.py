@@ -170,7 +170,7 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
         job.tolerance = HALF_TOLERANCE
     original = load_runner(job.source)
     if not original.inputs[0].shape:
-        raise BundleError(f"{job.source}: the input {original.inputs[0].name!r} has no axes, so no batch axis either")
+        raise BundleError(f"{job.source}: the input {original.inputs[0].name!r} declares no axes, so no batch axis")
     names = [port.name for port in original.outputs]
     given, own = _rows(job, original)
     before = {n: dict(zip(names, _asked(job, original, own[:n]), strict=True)) for n in rows.CHECKED}
@@ -215,8 +215,8 @@ def _rows(job: _Job, original: OrtRunner) -> tuple[Array, Array]:
             else:
                 return given, given
         raise BundleError(f"{job.source}: {failed}")
-    if not port.dtype:
-        raise BundleError(f"{job.source}: the input {port.name!r} is of a type that a recipe cannot make")
+    if np.dtype(port.dtype or "object").kind not in "biuf":
+        raise BundleError(f"{job.source}: the input {port.name!r} does not take numbers that a recipe can make")
     recipe = surgery.fitted(job.told.recipe, port.shape)
     if recipe.layout != job.told.recipe.layout:
         job.notes.append(f"the model takes pictures with channels last, so the recipe's layout is {recipe.layout}")
