@@ -3,6 +3,7 @@
     <!-- test -->              the `sh` or `python` block below is run; it must succeed
     <!-- test: exit 12 -->     it must end with that exit code
     <!-- test: background -->  it starts a server, which stays until the page ends; the next block waits for /ready
+    <!-- setup                 what follows, up to the comment's end, is run as `sh`: what the reader has already
 
 All blocks of a page share one empty folder. A `python` block whose first line is `# name.py` is saved under that name
 instead of being run. Pages say port 8000; a free port takes its place.
@@ -23,7 +24,10 @@ from pathlib import Path
 
 import httpx
 
-_BLOCK = re.compile(r"^<!-- test(?:: (?P<how>[^>]*?))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(
+    r"^<!-- test(?:: (?P<how>[^>]*?))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$|^<!-- setup\n(?P<setup>.*?)^-->$",
+    re.MULTILINE | re.DOTALL,
+)
 _FILE = re.compile(r"# (?P<name>[\w.-]+\.py)\n")
 _START_S = 60.0
 
@@ -41,7 +45,12 @@ class Block:
 def blocks(page: str) -> list[Block]:
     """The marked blocks of a page's text, in order."""
     return [
-        Block(found["language"], found["how"] or "", found["text"], page.count("\n", 0, found.start()) + 2)
+        Block(
+            language=found["language"] or "sh",
+            how=found["how"] or "",
+            text=found["text"] or found["setup"],
+            line=page.count("\n", 0, found.start()) + 2,
+        )
         for found in _BLOCK.finditer(page)
     ]
 
