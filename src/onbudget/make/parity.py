@@ -18,6 +18,7 @@ from onbudget.core.errors import ExportFailed, GateFailed
 from onbudget.engine.told import told
 from onbudget.make.factory import raised
 from onbudget.make.needs import need_torch
+from onbudget.make.rows import difference as _largest
 
 if TYPE_CHECKING:  # a name for a type; engine.session costs onnxruntime
     from onbudget.engine.session import Runner
@@ -158,16 +159,6 @@ def _both(module: Any, runner: Runner, x: Array) -> tuple[list[Array], list[Arra
                 count = "a single number" if value.ndim == 0 else f"{len(value)} rows"
                 raise NotFree(f"the batch axis is not free: output {port.name!r} has {count} for {rows} in{whose}")
     return theirs, ours
-
-
-def _largest(a: Array, b: Array) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    left, right = a.astype(np.float64), b.astype(np.float64)
-    odd = ~(np.isfinite(left) & np.isfinite(right))
-    if not np.array_equal(left[odd], right[odd], equal_nan=True):
-        return float("inf")
-    return float(np.max(np.abs(left[~odd] - right[~odd]), initial=0.0))
 
 
 def _magnitude(values: Array) -> float:
