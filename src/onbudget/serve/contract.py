@@ -11,6 +11,7 @@ import numpy as np
 from onbudget.core.errors import BundleError
 from onbudget.core.metadata import Metadata
 from onbudget.core.recipe import Recipe
+from onbudget.engine.axes import batch_axis
 from onbudget.engine.session import OrtRunner, Port
 
 
@@ -63,22 +64,8 @@ def contract_of(runner: OrtRunner) -> Contract:
     for port in runner.inputs:
         if not port.dtype:
             raise BundleError(f"input {port.name!r} is a sequence or a map; only tensors can be served")
-    batch, why = _batch_axis(runner)
+    batch, why = batch_axis(runner.inputs)
     if metadata.unbatchable:
         why = metadata.unbatchable
     shapes = tuple(port.shape if batch == 0 else port.shape[1:] for port in runner.inputs)
     return Contract(metadata.field, runner.inputs, shapes, metadata.recipe, batch, why)
-
-
-def _batch_axis(runner: OrtRunner) -> tuple[int | None, str]:
-    """The size of the inputs' shared first axis (None: open; 0: there is none), and why items run alone, if they do."""
-    firsts = {port.shape[0] if port.shape else 0 for port in runner.inputs}
-    if 0 in firsts:
-        return 0, "an input has no axes, so there is no batch axis"
-    if len(firsts) > 1:
-        return 0, "the inputs do not share their first axis, so it is not a batch axis"
-    batch = firsts.pop()
-    if batch is None:
-        # A first axis that the outputs do not share is not proof either way; `onbudget check` tests by running.
-        return None, ""
-    return batch, "" if batch > 1 else "the file fixes the batch axis at 1"
