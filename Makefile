@@ -6,10 +6,16 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 PY := $(VENV)/bin/python
-INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# pip's own progress on a terminal, nothing in a pipe; stdout is left to the command that was asked for
+INSTALL = quiet=--quiet; [ ! -t 2 ] || quiet=; $(PY) -m pip install $$quiet --disable-pip-version-check -c constraints.txt
 
 # what a shell has set for another Python must not leak into this one
 unexport PYTHONPATH PYTHONHOME
+
+# an upgraded or removed Python leaves a venv that points to nothing: make it anew
+ifeq ($(wildcard $(PY)),)
+$(shell rm -f $(VENV)/.made $(VENV)/.runs $(VENV)/.tests)
+endif
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -65,10 +71,10 @@ $(VENV)/.made:
 
 $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "installing onbudget and what it needs to serve (once)" >&2
-	@$(INSTALL) -e .
+	@$(INSTALL) -e . >&2
 	@touch $@
 
 $(VENV)/.tests: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "installing onbudget, its tests' tools and torch (once, minutes)" >&2
-	@$(INSTALL) -e '.[dev]' torch
+	@$(INSTALL) -e '.[dev]' torch >&2
 	@touch $(VENV)/.runs $@
