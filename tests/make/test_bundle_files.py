@@ -174,7 +174,7 @@ def test_what_export_wrote_down_is_kept(bundling: Bundling) -> None:
     write_metadata(path, before, path)
     told = bundling.make(path, PICTURE, LABELS).metadata
     assert (told.params, told.unbatchable, told.exporter) == (99, "rows mix", {"name": "dynamo"})
-    assert set(told.parity) == {"torch", "fused"}
+    assert set(told.parity) == {"torch", "fused", "batch_mates"}
     assert told.source_sha256 == load_runner(path).sha256
     assert read_metadata(bundling.target) == told
 

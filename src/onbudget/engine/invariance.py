@@ -11,13 +11,14 @@ Nothing here knows onnxruntime: anything that is a `Runner` can be probed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onbudget.core.recipe import Recipe
+from onbudget.engine.noise import Noise
 from onbudget.engine.told import told
 
 if TYPE_CHECKING:  # importing session costs onnxruntime; a probe needs only its shape
@@ -45,6 +46,10 @@ class Invariance:
     output: str
     sizes: tuple[int, ...]
     reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, for a passport."""
+        return {**asdict(self), "sizes": list(self.sizes)}
 
 
 class _Broken(Exception):
@@ -121,13 +126,13 @@ def _alone(
 def _pool(port: Port, open_axis: int, recipe: Recipe | None, seed: int) -> Array:
     """(6, …): quiet, ordinary, loud, quiet, ordinary, loud."""
     shape = tuple(open_axis if d is None else d for d in port.shape[1:])
-    rng = np.random.default_rng(seed)
+    rng = Noise(seed)
     bounds = recipe.input_range if recipe is not None and port.dtype == recipe.input_dtype else None
     return np.stack([_row(kind, port.dtype, shape, rng, bounds) for kind in _KINDS * 2])
 
 
 def _row(
-    kind: str, dtype: str, shape: tuple[int, ...], rng: np.random.Generator, bounds: tuple[float, float] | None
+    kind: str, dtype: str, shape: tuple[int, ...], rng: Noise, bounds: tuple[float, float] | None
 ) -> Array:
     """One row: quiet is close to zero (or to the lower bound), loud is at the ends of what the input may hold."""
     if dtype == "":

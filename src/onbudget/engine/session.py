@@ -19,6 +19,7 @@ import onnxruntime as ort
 from onbudget.core.errors import BundleError, ProviderError, UsageError
 from onbudget.core.metadata import Metadata
 from onbudget.engine.bundle import check_file, file_sha256, metadata_of
+from onbudget.engine.noise import Noise
 from onbudget.engine.told import told
 
 Array = npt.NDArray[Any]
@@ -176,7 +177,7 @@ def _session_options(asked: SessionOptions) -> ort.SessionOptions:
 
 def example(port: Port, rows: int, seed: int = 0) -> Array:
     """A plausible random array for an input: `rows` on the first open axis, 1 on every other open axis."""
-    rng = np.random.default_rng(seed)
+    rng = Noise(seed)
     shape = [rows if i == 0 and d is None else (1 if d is None else d) for i, d in enumerate(port.shape)]
     if port.dtype == "object":
         return np.full(shape, "", dtype=object)
@@ -184,5 +185,5 @@ def example(port: Port, rows: int, seed: int = 0) -> Array:
     if kind.kind == "f":
         return rng.standard_normal(shape).astype(kind)
     if kind == np.uint8:
-        return rng.integers(0, 256, shape, dtype=np.uint8)
+        return rng.integers(0, 256, shape).astype(np.uint8)
     return rng.integers(0, 2, shape).astype(kind)

@@ -314,7 +314,7 @@ def _mark(patient: Patient) -> bool:
     if _unsure(patient):
         return False
     known = dataclasses.replace(
-        passport, unbatchable=mates.reason, parity={**passport.parity, "batch_mates": dataclasses.asdict(mates)}
+        passport, unbatchable=mates.reason, parity={**passport.parity, "batch_mates": mates.to_dict()}
     )
     write_atomically(patient.path, with_metadata(patient.path.read_bytes(), known))
     return True

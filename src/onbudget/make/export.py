@@ -102,7 +102,7 @@ class ExportReport:
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        told |= {"path": str(self.path), "parity": self.parity.to_dict(), "mates": dataclasses.asdict(self.mates)}
+        told |= {"path": str(self.path), "parity": self.parity.to_dict(), "mates": self.mates.to_dict()}
         return told
 
 
@@ -272,7 +272,7 @@ def _written(
         "onnxscript": _version("onnxscript"),
     }
     params = sum(p.numel() for p in module.parameters())
-    mates = dataclasses.asdict(attempt.mates)
+    mates = attempt.mates.to_dict()
     passport = Metadata(
         field=Metadata().field if options.input_name in RESERVED else options.input_name,
         params=params,

@@ -20,6 +20,7 @@ from onbudget.core.errors import BundleError, GateFailed, UsageError
 from onbudget.core.metadata import KEY, Metadata
 from onbudget.engine.bundle import check_file, external_data, file_sha256, with_metadata
 from onbudget.engine.files import write_atomically
+from onbudget.engine.invariance import probe
 from onbudget.make import graph, heads, proto, rows, sources, surgery
 from onbudget.make.bundling import HALF_TOLERANCE, RESERVED, TOLERANCE, BundleOptions, BundleReport
 
@@ -183,6 +184,8 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
     wanted = {n: {**told, **({output: head.expected(told)} if output else {})} for n, told in before.items()}
     _check(job, fused, given, wanted)
     facts = {"worst": job.difference, "tolerance": job.tolerance, "rows": list(rows.CHECKED)}
+    if "batch_mates" not in job.told.parity:  # `onbudget export` has tried it already, with larger batches
+        _mates(job, fused, [output] if output else names)
     job.told = dataclasses.replace(
         job.told,
         labels=head.labels,
@@ -192,6 +195,18 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
         samples=heads.samples(fused, given, output or names[0]),
     )
     return _write(job, data, fused)
+
+
+def _mates(job: _Job, fused: OrtRunner, outputs: list[str]) -> None:
+    """Whether rows leave each other alone, tried with few: the server must know, and `onbudget check` tries more."""
+    mates = probe(fused, max_batch=max(rows.CHECKED), recipe=job.told.recipe, outputs=outputs)
+    job.told = dataclasses.replace(
+        job.told,
+        unbatchable=job.told.unbatchable or mates.reason,
+        parity={**job.told.parity, "batch_mates": mates.to_dict()},
+    )
+    if not mates.ok:
+        job.notes.append(f"it will be served one at a time: {mates.reason}")
 
 
 def _asked(job: _Job, original: OrtRunner, own: Array) -> list[Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from onbudget.core.errors import BundleError
 from onbudget.core.recipe import Recipe
+from onbudget.engine.noise import Noise
 from onbudget.engine.told import told
 
 if TYPE_CHECKING:  # names for types; engine.session costs onnxruntime
@@ -27,18 +27,10 @@ def items(recipe: Recipe, count: int, seed: int = 0) -> Array:
     """`count` distinct items as a caller sends them: each with its own colours, so that swapped channels show."""
     full = (count, *recipe.shape)
     low, high = (0.0, 255.0) if recipe.input_dtype == "uint8" else recipe.input_range or (-3.0, 3.0)
-    colours = _uniform((count, *([1] * (len(full) - 2)), *full[-1:]), seed) if len(full) > 1 else 0.5
-    share = 0.6 * colours + 0.4 * _uniform(full, seed + 1)
+    colours = Noise(seed).random((count, *([1] * (len(full) - 2)), *full[-1:])) if len(full) > 1 else 0.5
+    share = 0.6 * colours + 0.4 * Noise(seed + 1).random(full)
     values = low + (high - low) * share
     return np.round(values).astype(np.uint8) if recipe.input_dtype == "uint8" else values.astype(np.float32)
-
-
-def _uniform(shape: tuple[int, ...], seed: int) -> Array:
-    """Numbers in 0 … 1 by splitmix64, the same on every machine; importing numpy.random would cost 25 ms."""
-    x = np.arange(1, math.prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed << 32)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64).reshape(shape) / 2**53
 
 
 def plain_items(port: Port, count: int) -> Iterator[Array]:
