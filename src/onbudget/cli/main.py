@@ -16,6 +16,7 @@ VERBS = {
     "export": ("onbudget.cli.export", "A PyTorch module becomes a checked .onnx file."),
     "bundle": ("onbudget.cli.bundle", "An .onnx file and a recipe become one servable bundle."),
     "check": ("onbudget.cli.check", "Read a model's passport and test what it promises."),
+    "profile": ("onbudget.cli.profile", "What a run of a model costs on this machine: by batch, threads and lanes."),
     "serve": ("onbudget.cli.serve", "Serve a bundle or any .onnx over HTTP with dynamic batching."),
     "load": ("onbudget.cli.load", "An open-loop load test that can't lie."),
 }
