@@ -180,6 +180,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.status < 200:  # 100 Continue, 103 Early Hints: the answer is still to come
+            self.status = 0
             return
         self._complete = True
         if not self._parser.should_keep_alive():
