@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from onbudget.cli.main import main
+from tests.support.snippets import Reader, blocks
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -97,23 +95,13 @@ def test_mistakes_are_one_message_and_an_exit_code(
 
 
 @pytest.mark.e2e
+@pytest.mark.needs("bash")
 def test_the_how_to_works_as_it_is_written(tmp_path: Path) -> None:
     """Every snippet of docs/howto/export.md runs in its order, with both exporters' noise kept from the user."""
-    text = (ROOT / "docs" / "howto" / "export.md").read_text()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    said = []
-    for kind, snippet in re.findall(r"```(python|sh)\n(.*?)```", text, re.DOTALL):
-        if kind == "python":
-            (tmp_path / snippet.splitlines()[0].removeprefix("# ")).write_text(snippet)
-            continue
-        command = snippet.strip().replace("onbudget ", f"{sys.executable} -m onbudget ", 1)
-        command = re.sub(r"^python ", f"{sys.executable} ", command)
-        done = subprocess.run(command.split(), cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert "Warning" not in done.stderr
-        assert "torchvision" not in done.stderr
-        said.append(done.stdout)
-    exported, checked, printed = said
+    with Reader(tmp_path) as reader:
+        said = [reader.follow(block) for block in blocks((ROOT / "docs" / "howto" / "export.md").read_text())]
+    assert not any(word in printed for printed in said for word in ("Warning", "torchvision"))
+    exported, checked, printed = (one for one in said if one)
     assert "dynamo, torch" in exported
     assert "rows answer alike alone and in batches of 2, 3, 32" in checked
     assert printed.split() == ["legacy", "276", "True"]

@@ -77,8 +77,8 @@ class Reader:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait(10)
 
-    def follow(self, block: Block) -> None:
-        """Do what the block says; AssertionError with its output where it ends otherwise than promised."""
+    def follow(self, block: Block) -> str:
+        """Do what the block says → what it printed; AssertionError with that where it ends otherwise than promised."""
         text = block.text.replace("8000", str(self.port))
         named = _FILE.match(text)
         if block.language == "python" and named:
@@ -97,6 +97,8 @@ class Reader:
                 text=True,
             )
             assert ran.returncode == want, f"line {block.line} ended with {ran.returncode}, not {want}:\n{ran.stdout}"
+            return ran.stdout
+        return ""
 
     def _command(self, language: str, text: str) -> list[str]:
         return [sys.executable, "-c", text] if language == "python" else ["bash", "-euo", "pipefail", "-c", text]
