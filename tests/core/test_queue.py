@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from onbudget.core.errors import BadContent, Shed
+from onbudget.core.errors import BadContent, Shed, TooLarge
 from onbudget.core.policy import Greedy, Policy, Take, Timer, Wait
 from onbudget.core.queue import Group, Queue, Ticket
 
@@ -51,9 +51,19 @@ def test_a_group_over_the_limit_is_refused_whole() -> None:
         queue.offer(group_of(2))
     assert refused.value.reason == "queue_full"
     assert (queue.items, queue.waiting, queue.nbytes) == (2, 2, 20)
+    queue = Queue(max_items=9, max_bytes=29)
+    queue.offer(group_of(2))
     with pytest.raises(Shed) as refused:
-        Queue(max_items=9, max_bytes=19).offer(group_of(2))
+        queue.offer(group_of(1))
     assert refused.value.reason == "queue_bytes_full"
+
+
+def test_what_could_never_fit_is_not_asked_to_come_back() -> None:
+    """A request larger than the whole queue is too large, with the limit; `busy, try again` would be a lie."""
+    with pytest.raises(TooLarge, match=r"4 items .* 3 \(--max-queue\)"):
+        Queue(max_items=3, max_bytes=1000).offer(group_of(4))
+    with pytest.raises(TooLarge, match=r"20 bytes .* 19 \(--max-queue-bytes\)"):
+        Queue(max_items=9, max_bytes=19).offer(group_of(2))
 
 
 def test_items_count_until_their_group_is_closed() -> None:
@@ -121,6 +131,13 @@ def test_the_timer_waits_from_the_first_sight(waiting: int, now: float, expected
     for _ in range(waiting):
         queue.offer(group_of(1))
     assert Timer(4, 0.002).next_batch(queue, now, since=10.0) == expected
+
+
+def test_the_timer_does_not_count_the_wait_of_a_ticket_that_is_gone() -> None:
+    """Another lane took what this one first saw: what came later still gets its whole `max_wait`."""
+    queue = Queue(max_items=100, max_bytes=10_000)
+    queue.offer(group_of(1, arrived=10.0015))
+    assert Timer(4, 0.002).next_batch(queue, 10.002, since=10.0) == Wait(10.0035)
 
 
 @given(st.integers(1, 40), st.integers(1, 16))

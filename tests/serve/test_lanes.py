@@ -194,6 +194,18 @@ def test_two_lanes_run_at_once() -> None:
     bench.lanes.stop()
 
 
+def test_one_request_of_many_items_uses_every_idle_lane() -> None:
+    """A group that makes several batches wakes as many lanes as there are batches, not one for all of them."""
+    bench = Bench(lanes=2, max_batch=1)
+    bench.wait_until(lambda: bench.lanes._idle == 2)
+    bench.runner.hold.clear()
+    bench.send([1, 1], [2, 2])
+    for _ in range(2):
+        bench.runner.entered.get(timeout=20)  # would time out if the second lane slept on
+    bench.runner.hold.set()
+    bench.lanes.stop()
+
+
 def test_the_timer_fills_a_batch() -> None:
     """With a long wait, a free lane waits for company and leaves full."""
     bench = Bench(max_batch=3, policy=Timer(3, 60.0))
@@ -276,6 +288,38 @@ def test_stop_hands_back_what_still_waits(bench: Bench) -> None:
     threading.Timer(0.05, bench.runner.hold.set).start()
     assert bench.lanes.stop(timeout=20) == [waiting]
     assert bench.posted.get(timeout=20).rows == 1
+
+
+def test_a_run_that_is_on_is_told_to_stop_at_the_end(bench: Bench) -> None:
+    """At the end nobody waits for a run any more: its switch is set, and one that does not listen is told of."""
+    bench.runner.hold.clear()
+    bench.send([1, 1])
+    bench.runner.entered.get(timeout=20)
+    bench.lanes.stop(timeout=0)
+    assert bench.runner.last_stop.options.terminate
+    assert bench.lanes.alive
+    bench.runner.hold.set()
+    bench.wait_until(lambda: not bench.lanes.alive)
+
+
+def test_callers_hear_of_a_dead_lane_even_where_no_thread_can_be_had(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine out of threads can't restart a lane, but the lane's callers are answered first."""
+    bench.runner.hold.clear()
+    group = bench.send([1, 1])
+    bench.runner.entered.get(timeout=20)
+
+    def none_left(lane: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.lanes, "_launch", none_left)
+        with pytest.raises(RuntimeError):
+            bench.lanes.watch(time.monotonic() + 100, stuck_after=1)
+    bench.settle()
+    assert group.error is not None
+    bench.runner.hold.set()
 
 
 def test_a_full_queue_refuses(bench: Bench) -> None:

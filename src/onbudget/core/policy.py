@@ -45,18 +45,19 @@ class Policy(Protocol):
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | None:
         """The next batch for a lane that is free at `now`; None when nothing waits.
 
-        `since` is when this lane, being free, first saw a waiting ticket. Times are monotonic seconds.
+        `since` is when this lane, being free, first saw a waiting ticket (perhaps one that another lane took). Times
+        are monotonic seconds.
         """
         ...
 
 
-def _oldest(queue: Queue) -> tuple[Hashable, int] | None:
-    """The bucket whose head has waited longest, and its live tickets."""
+def _oldest(queue: Queue) -> tuple[Hashable, int, float] | None:
+    """The bucket whose head has waited longest, its live tickets, and when that head arrived."""
     best = None
     for ticket, live in queue.heads():
         if best is None or ticket.group.arrived < best[0].group.arrived:
             best = ticket, live
-    return (best[0].key, best[1]) if best else None
+    return (best[0].key, best[1], best[0].group.arrived) if best else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Greedy:
         oldest = _oldest(queue)
         if oldest is None:
             return None
-        key, live = oldest
+        key, live, _ = oldest
         return Take(key, self.max_batch, "full") if live >= self.max_batch else Take(key, live, "idle")
 
 
@@ -88,9 +89,10 @@ class Timer:
         oldest = _oldest(queue)
         if oldest is None:
             return None
-        key, live = oldest
+        key, live, arrived = oldest
         if live >= self.max_batch:
             return Take(key, self.max_batch, "full")
-        if now - since >= self.max_wait:
+        began = max(since, arrived)  # `since` may be of a ticket that is gone
+        if now - began >= self.max_wait:
             return Take(key, live, "wait")
-        return Wait(since + self.max_wait)
+        return Wait(began + self.max_wait)

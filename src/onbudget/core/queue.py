@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from onbudget.core.errors import RequestError, Shed
+from onbudget.core.errors import RequestError, Shed, TooLarge
 
 
 class Ticket:
@@ -91,15 +91,21 @@ class Queue:
         self._buckets: dict[Hashable, _Bucket] = {}
 
     def offer(self, group: Group) -> None:
-        """Admit a group whole, or raise Shed and change nothing."""
+        """Admit a group whole, or raise and change nothing: Shed, or TooLarge for what would not fit an empty queue."""
         count = len(group.tickets)
         if self.items + count > self.max_items:
+            if count > self.max_items:
+                raise TooLarge(f"{count} items are more than the server ever holds: {self.max_items} (--max-queue)")
             raise Shed(
                 f"the server is busy: {self.items} items are in flight and the limit is {self.max_items} (--max-queue)",
                 reason="queue_full",
                 retry_after_s=1.0,
             )
         if self.nbytes + group.nbytes > self.max_bytes:
+            if group.nbytes > self.max_bytes:
+                raise TooLarge(
+                    f"{group.nbytes} bytes are more than the server ever holds: {self.max_bytes} (--max-queue-bytes)"
+                )
             raise Shed(
                 f"the server is busy: {self.nbytes} bytes are in flight and the limit is {self.max_bytes} "
                 "(--max-queue-bytes)",

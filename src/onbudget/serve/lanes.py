@@ -68,6 +68,7 @@ class Lanes:
         self.restarts = 0
         self.last_restart = ""
         self._lanes = [Lane(number) for number in range(count)]
+        self._abandoned: list[Lane] = []
 
     def start(self) -> None:
         """Start the threads."""
@@ -87,16 +88,26 @@ class Lanes:
             self._queue.withdraw(group)
 
     def stop(self, timeout: float = 5.0) -> list[Group]:
-        """End the lanes once their batches are done → the groups that still waited, for the caller to refuse."""
+        """End the lanes → the groups that still waited, for the caller to refuse. Runs that are on are told to stop."""
         with self._wake:
             self._ending = True
             left = list(self._queue.drain())
             self._wake.notify_all()
+        for lane in self._lanes:
+            with lane.lock:
+                if lane.batch is not None:
+                    lane.stopping = True
+                    lane.stop.set()
         end = clock() + timeout
         for lane in self._lanes:
             if lane.thread is not None:
                 lane.thread.join(max(0.0, end - clock()))
         return left
+
+    @property
+    def alive(self) -> bool:
+        """Whether a thread still runs; after `stop`: whether a run did not listen."""
+        return any(lane.thread is not None and lane.thread.is_alive() for lane in self._lanes + self._abandoned)
 
     @property
     def busy(self) -> int:
@@ -143,7 +154,10 @@ class Lanes:
                     since = now
                 decision = self._policy.next_batch(self._queue, now, since)
                 if isinstance(decision, Take):
-                    return Batch(self._queue.take(decision.key, decision.count), decision.why, now)
+                    tickets = self._queue.take(decision.key, decision.count)
+                    if self._idle and self._queue.waiting:
+                        self._wake.notify()  # a group wakes one lane, however many batches it makes
+                    return Batch(tickets, decision.why, now)
                 if self._ending:
                     return None
                 self._idle += 1
@@ -186,14 +200,16 @@ class Lanes:
                 if batch is not None:
                     batch.closed = True
             why = "its thread died" if dead else f"its run did not stop after {stuck_after:g} s"
-            self._replace(index, why)
-            if batch is not None and mine:
+            if batch is not None and mine:  # its callers first: a new thread may not be had
                 batch.error = RunFailed(f"the lane was restarted: {why}")
                 self._post(batch)
+            self._replace(index, why)
 
     def _replace(self, index: int, why: str) -> None:
         self.restarts += 1
         self.last_restart = f"lane {index}: {why}"
+        log.warning("restarted %s", self.last_restart)
+        self._abandoned.append(self._lanes[index])
         self._lanes[index] = Lane(index)
         self._launch(self._lanes[index])
 
