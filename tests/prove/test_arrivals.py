@@ -94,7 +94,7 @@ def test_a_trace_is_one_offset_a_line() -> None:
 
 
 def test_a_trace_may_be_json_lines_or_a_run_file() -> None:
-    """{"at": …} a line; or what `load -o` wrote: a hit begins with when it was due, and the other lines are passed over."""
+    """{"at": …} a line; or what `load -o` wrote: its hits begin with when they were due, the rest is passed over."""
     assert list(trace(['{"at": 0.25}', '{"at": 1}'], "t.jsonl").offsets) == [0.25, 1.0]
     run = ['{"schema":1,"kind":"load"}', "[0.125,0.00001,0.0001,0.02,200]", "[0.5,0,0,null,0]", '{"summary":{}}']
     assert list(trace(run, "run.jsonl").offsets) == [0.125, 0.5]

@@ -137,14 +137,18 @@ def verdict_words(header: Header, told: Summary) -> str:
         return f"{begun}nothing was sent after the warm-up of {header.warmup_s:g} s"
     if told.void:
         return f"{begun}void: {told.void}"
-    if told.steadiness.word == "rising":
-        return f"{begun}not steady: {_moved(told)}: {header.rate:.4g}/s is more than it can keep up with. No percentile"
-    if told.steadiness.word == "falling":
-        return f"{begun}not steady: {_moved(told)}: it was still warming up. Set a longer --warmup. No percentile"
+    late = ""
+    if told.verdict is not None:
+        count, of = told.verdict.late, told.verdict.count
+        late = f"{count} of {of} late or unanswered ({_percent(count, of)})"
+    if told.word == "unsteady":
+        why = f"it does not keep up with {header.rate:.4g}/s"
+        if told.steadiness.word == "falling":
+            why = "it was still warming up; set a longer --warmup"
+        return f"{begun}not steady: {_moved(told)}: {why}. No percentile{'; ' if late else ''}{late}"
     if told.verdict is None or header.p95_s is None:
         return f"{begun}measured; with --p95 20ms, say, it is judged"
     verdict, budget = told.verdict, show_seconds(header.p95_s)
-    late = f"{verdict.late} of {verdict.count} late or unanswered ({_percent(verdict.late, verdict.count)})"
     sure = f"95 % sure of {verdict.share.low:.2%} to {verdict.share.high:.2%}"
     if verdict.word == "met":
         return f"{begun}met: p95 is within {budget}. {late}, {sure}; 5 % are allowed"
