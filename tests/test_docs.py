@@ -38,6 +38,14 @@ def test_the_front_pages_have_snippets_that_run() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_marker_marks_a_block(page: Path) -> None:
+    """No marker is lost to a blank line or a typing error, which would leave its snippet untested."""
+    text = page.read_text()
+    outside = re.sub(r"`[^`\n]*`", "", text)  # pages that speak of markers quote them
+    assert len(re.findall(r"<!-- *(?:test|setup)", outside)) == len(blocks(text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link and picture of a page is a file of this repository, and every anchor a heading."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
