@@ -44,9 +44,9 @@ format: $(VENV)/.tests ## let ruff mend what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-wheel: $(VENV)/.tests ## build dist/onbudget-….whl
+wheel: $(VENV)/.made ## build dist/onbudget-….whl
 	rm -rf dist
-	$(PY) -m build --wheel --outdir dist .
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 wheel-test: wheel ## install the wheel in an empty venv away from here and run its demo
 	bash scripts/wheel_test.sh
