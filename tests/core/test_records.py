@@ -14,6 +14,7 @@ from onbudget.core.records import Ending, Header, Hits, Outcome, lines, parse
 
 NAN = math.nan
 HEADER = Header(
+    command="onbudget load x",
     target="http://127.0.0.1:8000/predict",
     arrivals="poisson",
     rate=200.0,

@@ -13,6 +13,7 @@ from onbudget.core.records import Ending, Header, Hits, Outcome
 from onbudget.core.summary import NEVER_SENT, NO_PORTS, STOPPED, TIMED_OUT, Summary, allowed_lag, judge_lag, summarise
 
 HEADER = Header(
+    command="onbudget load x",
     target="http://x/predict",
     arrivals="constant",
     rate=100.0,

@@ -24,6 +24,8 @@ import pytest
 from onbudget.core.errors import TargetError
 from onbudget.core.histogram import percentile
 from onbudget.core.records import Outcome
+from onbudget.prove import generator
+from onbudget.prove.alarm import LoopAlarm
 from onbudget.prove.load import LoadOptions, Progress, Run, run_load
 from onbudget.prove.report import read_run, to_json, write_run
 
@@ -167,6 +169,17 @@ def test_every_way_to_end_an_answer_is_understood(serve: Serve, mode: str) -> No
 
     assert outcomes(run) == {Outcome(200): len(run.hits)}
     assert np.isfinite(run.hits.latency()).all()
+
+
+def test_where_there_is_no_exact_timer_everything_is_sent_all_the_same(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the alarm of other systems than Linux: the same moments, all answered, none before it was due."""
+    monkeypatch.setattr(generator, "make_alarm", LoopAlarm)
+    run = load(serve("ok"))
+
+    assert outcomes(run) == {Outcome(200): len(run.hits)}
+    assert (run.hits.lag >= 0).all()
 
 
 def test_connections_are_used_again(serve: Serve) -> None:

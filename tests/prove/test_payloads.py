@@ -206,6 +206,22 @@ def test_a_request_is_whole_bytes() -> None:
     assert sent.facts()["count"] == 2
 
 
+@pytest.mark.parametrize(
+    ("path", "ready"),
+    [
+        ("/predict", "/ready"),
+        ("/model/predict?top=3", "/model/ready"),
+        ("/v1/models/x:predict", "/ready"),
+        ("/x", "/ready"),
+    ],
+)
+def test_ready_is_asked_beside_predict(path: str, ready: str) -> None:
+    """An application may be mounted somewhere; another server's paths say nothing."""
+    asked = payloads.ready_request(Target("h", 80, path, "h"), [("Authorization", "x")])
+
+    assert asked == f"GET {ready} HTTP/1.1\r\nHost: h\r\nAuthorization: x\r\nAccept: application/json\r\n\r\n".encode()
+
+
 def test_what_ready_says_is_read_carefully() -> None:
     """The model where it is told; nothing for other servers; not ready is an error with the server's words."""
     assert payloads.model_told(Answer(200, json.dumps({"model": MODEL}).encode()), TARGET) == MODEL

@@ -18,6 +18,7 @@ from onbudget.prove.load import Run
 from onbudget.prove.report import progress_words, read_run, rows, title, to_json, verdict_words, write_run
 
 HEADER = Header(
+    command="onbudget load x",
     target="http://127.0.0.1:8000/predict",
     arrivals="poisson",
     rate=100.0,

@@ -87,3 +87,22 @@ def test_a_trace_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="binary is not text"):
         plan(LoadOptions(trace=str(tmp_path / "binary")))
+
+
+def test_a_run_can_be_typed_again_from_its_record() -> None:
+    """Only what differs from the usual, with units; a header's value, which may be a key, is not kept."""
+    chosen = LoadOptions(
+        url="127.0.0.1:8000",
+        rate=200.0,
+        duration=2.5,
+        p95=0.02,
+        seed=7,
+        format="png",
+        header=("Authorization: Bearer abc", "X: 1"),
+    )
+
+    assert chosen.command_line() == (
+        "onbudget load 127.0.0.1:8000 --rate 200/s --duration 2.5s --format png --p95 0.02s --seed 7 "
+        "--header 'Authorization: …' --header 'X: …'"
+    )
+    assert LoadOptions(url="h:1").command_line() == "onbudget load h:1"

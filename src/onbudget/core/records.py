@@ -101,11 +101,12 @@ class Hits:
 class Header:
     """What was asked, of whom, with what, and where: enough to do it again. Times in seconds, `rate` a second.
 
-    `model` is what the server said of its model, None where it says nothing; `payload` tells of the bodies that were
-    sent (count, bytes, source, sha256); `machine` are the facts of the machine that generated the load; `hash` is of
-    everything that a repetition must share.
+    `command` is what to type for that; `model` is what the server said of its model, None where it says nothing;
+    `payload` tells of the bodies that were sent (count, bytes, source, sha256); `machine` are the facts of the machine
+    that generated the load; `hash` is of everything that a repetition must share.
     """
 
+    command: str
     target: str
     arrivals: str
     rate: float

@@ -207,6 +207,7 @@ def _header(
     from onbudget.engine.machine import facts
 
     header = Header(
+        command=options.command_line(),
         target=target.url,
         arrivals=schedule.kind,
         rate=schedule.rate,

@@ -158,9 +158,15 @@ def random_items(form: Format, shape: Shape, seed: int) -> list[Item]:
     return [_item(row, form, shape) for row in rows]
 
 
+def ready_path(target: Target) -> str:
+    """Where the server tells of its model: beside its /predict, which may be mounted somewhere."""
+    before, found, _ = target.path.partition("?")[0].rpartition("/predict")
+    return f"{before}/ready" if found and target.path.partition("?")[0].endswith("/predict") else "/ready"
+
+
 def ready_request(target: Target, headers: Sequence[tuple[str, str]]) -> bytes:
     """The question what the server's model takes."""
-    return head("GET", target, "/ready", [*headers, ("Accept", "application/json")])
+    return head("GET", target, ready_path(target), [*headers, ("Accept", "application/json")])
 
 
 def model_told(answer: Answer, target: Target) -> dict[str, Any] | None:
@@ -190,7 +196,7 @@ def shape_of(model: Mapping[str, Any] | None, field: str | None) -> Shape | None
 def no_items(target: Target, model: Mapping[str, Any] | None) -> TargetError:
     """What to say when the server does not tell what it takes."""
     what = (
-        f"http://{target.authority}/ready does not say what its model takes"
+        f"http://{target.authority}{ready_path(target)} does not say what its model takes"
         if model is None
         else "the server's model takes items of no fixed shape"
     )

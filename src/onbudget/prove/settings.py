@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,6 +42,13 @@ def parse_header(text: str) -> str:
     if name.strip().lower() in _OURS:
         raise UsageError(f"header {name.strip()} is set by the load test itself")
     return f"{name.strip()}: {value.strip()}"
+
+
+def _typed(name: str, value: object) -> str:
+    """A value as a person types it."""
+    if name == "header":
+        return str(value).partition(":")[0] + ": …"
+    return f"{value:.12g}{'/s' if name == 'rate' else 's'}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,18 @@ class LoadOptions:
     def headers(self) -> list[tuple[str, str]]:
         """The headers as pairs."""
         return [(name, value) for name, _, value in (text.partition(": ") for text in self.header)]
+
+    def command_line(self) -> str:
+        """The command that does the same again; the values of headers, which may be secret, are left out."""
+        told = ["onbudget", "load", self.url]
+        for field in dataclasses.fields(self):
+            about, value = field.metadata.get("option"), getattr(self, field.name)
+            if about is None or value == field.default:
+                continue
+            flag = about["flag"] or "--" + field.name.replace("_", "-")
+            for one in value if isinstance(value, tuple) else (value,):
+                told += [flag, _typed(field.name, one)]
+        return shlex.join(told)
 
     def check(self) -> None:
         """UsageError for options that contradict each other."""
