@@ -66,6 +66,25 @@ def test_a_mounted_application_starts_on_its_first_request(tiles: Tiles) -> None
         assert client.post("/model/predict", json=body(tiles)).status_code == 200
 
 
+def test_a_probe_starts_a_mounted_application(tiles: Tiles) -> None:
+    """A balancer asks only `/ready` until it says yes: that must be enough to start the model."""
+    outer = FastAPI()
+    outer.mount("/model", create_app(tiles.bundle))
+    with TestClient(outer) as client:
+        for _ in range(500):
+            if client.get("/model/ready").status_code == 200:
+                break
+        assert client.get("/model/ready").json()["status"] == "ready"
+
+
+def test_an_application_may_be_started_again(tiles: Tiles) -> None:
+    """One module-level app, a test client for each test: every one finds a served model."""
+    app = create_app(tiles.bundle)
+    for _ in range(2):
+        with TestClient(app) as client:
+            assert client.post("/predict", json=body(tiles)).status_code == 200
+
+
 def test_a_model_that_cannot_be_served_fails_the_start(tmp_path: Path, tiles: Tiles) -> None:
     """A missing file or an absent provider ends the start with its own error, not the first request."""
     with pytest.raises(BundleError, match=r"none\.onnx"), TestClient(create_app(tmp_path / "none.onnx")):

@@ -68,17 +68,18 @@ class Endpoints:
     async def dispatch(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one of the table's paths; another method than its own is 405."""
         method, endpoint = self.table[path]
+        if self.service.state == "loading":
+            self.service.start()  # a mounted app gets no lifespan: its first request starts it, a probe's too
         if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
             detail = {"detail": f"{path} takes {method}, not {scope['method']}"}
-            await _send(send, as_json(405, detail, (b"allow", method.encode())), scope)
+            allow = b"GET, HEAD" if method == "GET" else method.encode()
+            await _send(send, as_json(405, detail, (b"allow", allow)), scope)
             return
         await endpoint(scope, receive, send)
 
     async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /predict`: read, hand to the service, wait for its one reply."""
         service = self.service
-        if service.state == "loading":
-            service.start()  # a mounted app gets no lifespan: its first request starts it
         exchange = _Exchange(receive, asyncio.current_task())  # type: ignore[arg-type]  # an ASGI app runs in a task
         self._under_way.add(exchange)
         if self._sweeper is None:
@@ -86,9 +87,11 @@ class Endpoints:
         try:
             response = await self._predict(scope, exchange)
         except _Gone:
+            if exchange.group is None:
+                service.count("gone")  # with half its body sent
             return
         except RequestError as error:
-            service.count(error, exchange.since)
+            service.count(error.code, exchange.since)
             response = refusal(error)
             response.headers.append((b"connection", b"close"))  # the rest of its body is not read
         except asyncio.CancelledError:
@@ -106,13 +109,19 @@ class Endpoints:
         request = Request(scope["headers"], body, scope["query_string"], clock())
         done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         exchange.since = request.arrived
-        exchange.group = self.service.predict(request, done.set_result)
+
+        def reply(response: Response) -> None:
+            if not done.done():  # cancelled: whoever waited is about to hear of it
+                done.set_result(response)
+
+        exchange.group = self.service.predict(request, reply)
         try:
             return await done
         except asyncio.CancelledError:
-            if exchange.expired:
-                raise _Gone from None
-            raise
+            if not exchange.expired:
+                raise
+            exchange.task.uncancel()
+            raise _Gone from None
 
     async def _body(self, scope: Scope, exchange: _Exchange) -> bytes:
         check_size = self.service.check_size
@@ -157,8 +166,8 @@ class Endpoints:
 
     async def _watch(self, exchange: _Exchange) -> None:
         """Wait for the caller to hang up. Only slow requests pay for this task."""
-        while (await exchange.receive())["type"] != "http.disconnect":
-            pass
+        if (await exchange.receive())["type"] != "http.disconnect":
+            return  # a middleware's own `receive`, which plays the body again and again
         if exchange.group is not None and not exchange.group.withdrawn:
             self.service.cancel(exchange.group)
             exchange.expired = True

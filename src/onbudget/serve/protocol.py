@@ -160,7 +160,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._fast.keep_alive = False
         self._lingering = True
-        self.service.count(error)
+        self.service.count(error.code)
         self._answer(refusal(error))
         self._disarm()
         self._timer = self.loop.call_later(LINGER, self.transport.close)

@@ -1,14 +1,17 @@
 """`onbudget serve`: the front app on uvicorn, with a drain that loses nothing.
 
 On SIGTERM or SIGINT: `/ready` says no (for `drain_notice`, so that balancers notice), the doors close, every accepted
-request is answered (within `drain_timeout`), the lanes end, exit 0. A second signal ends it at once.
+request is answered (within `drain_timeout`), the lanes end, exit 0. A second signal ends the process at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +19,7 @@ from types import FrameType
 
 import uvicorn
 
-from onbudget.core.errors import OnbudgetError, UsageError
+from onbudget.core.errors import UsageError
 from onbudget.serve.app import Front
 from onbudget.serve.protocol import Protocol
 from onbudget.serve.service import Service
@@ -33,7 +36,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise UsageError(f"can't listen on {host}:{port}: {error.strerror or error}; choose another --port") from error
+        what = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        raise UsageError(f"can't listen on {host}:{port}: {error.strerror or error}; choose another {what}") from error
     return listener
 
 
@@ -58,17 +62,17 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         assert self._loop is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # a second one needs no loop that still turns
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         assert self._loop is not None
-        if self._service.state in ("draining", "stopped"):
-            self.force_exit = self.should_exit = True
-            return
         self._service.drain()
         self._loop.call_later(self._service.settings.drain_notice, self._close)
 
     def _close(self) -> None:
+        self._service.close()
         self.should_exit = True
 
 
@@ -89,8 +93,8 @@ def serve(path: Path, settings: Settings, on_ready: Callable[[Service, str], Non
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(settings.keep_alive),
-        timeout_graceful_shutdown=int(settings.drain_timeout) or None,
+        timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]  # it goes to call_later: parts are fine
+        timeout_graceful_shutdown=settings.drain_timeout,  # type: ignore[arg-type]  # and this to wait_for
     )
     server = _Server(config, service)
 
@@ -98,16 +102,22 @@ def serve(path: Path, settings: Settings, on_ready: Callable[[Service, str], Non
         async def told() -> None:
             try:
                 await service.start()
-                on_ready(service, url)
-            except OnbudgetError:
-                server.should_exit = True  # what went wrong is kept in `service.error`
+                if service.state == "ready":  # else it was told to stop meanwhile
+                    on_ready(service, url)
+            except BaseException:
+                server.should_exit = True
+                raise
 
         watcher = asyncio.create_task(told())
         await server.serve(sockets=[listener])
+        for connection in list(server.server_state.connections):  # half a request, or an answer that nobody reads
+            connection.transport.abort()
         await watcher
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
-    if service.error is not None:
-        raise service.error
+    if service.hung:  # a thread that is left inside a run aborts the interpreter on its way out
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     return 0

@@ -1,21 +1,24 @@
 """The server without its sockets: a request goes in, a response comes out by one callback, all on the event loop.
 
-States: loading → ready → draining → stopped; loading → failed. Whoever owns the sockets (`app`, `protocol`) calls
-`predict`; lanes post batches back with one hop to the loop each.
+States: loading → ready → draining → stopped; loading → failed; a stopped one may be started again. Whoever owns the
+sockets (`app`, `protocol`) calls `predict`; lanes post batches back with one hop to the loop each.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from onbudget.core.errors import NotReady, OnbudgetError, RequestError, TooLarge
+from onbudget.core.errors import BundleError, NotReady, OnbudgetError, RequestError, RunFailed, TooLarge
 from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
+from onbudget.engine.told import told
 from onbudget.serve.exchange import Request, Response, as_json, refusal
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
@@ -23,6 +26,7 @@ from onbudget.serve.models import Model
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import Parsed, answer, parse
 
+log = logging.getLogger("onbudget")
 clock = time.monotonic
 WATCH_EVERY = 0.25  # seconds between the watchdog's looks
 
@@ -51,12 +55,18 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._drain_by: float | None = None  # until when accepted requests may take, once the doors are closed
         self._open: set[Group] = set()
 
     # ---- life ----
 
     def start(self) -> asyncio.Task[None]:
-        """Load in the background; the task ends when the model is ready, or raises why it can't be served."""
+        """Load in the background; the task ends when the model is ready, or raises why it can't be served.
+
+        Once a life: a second call returns the same task. A service that was stopped begins another life.
+        """
+        if self.state == "stopped":
+            self.state, self.error, self.model, self._drain_by, self._starting = "loading", None, None, None, None
         if self._starting is None:
             self._loop = asyncio.get_running_loop()
             self._starting = self._loop.create_task(self._start())
@@ -66,13 +76,13 @@ class Service:
         assert self._loop is not None
         try:
             model = await asyncio.to_thread(Model, self.path, self.settings)
-        except OnbudgetError as error:
-            self.state, self.error = "failed", error
+        except Exception as error:
+            self.state = "failed"
+            self.error = error if isinstance(error, OnbudgetError) else BundleError(f"{self.path}: {told(error)}")
             raise
         if self.state != "loading":  # told to stop meanwhile
             return
-        loop = self._loop
-        model.start(lambda batch: loop.call_soon_threadsafe(self._deliver, batch))
+        model.start(partial(self._post, self._loop))
         self.model = model
         self.metrics.serve(model, lambda: self.state == "ready")
         self.state = "ready"
@@ -82,33 +92,51 @@ class Service:
             await asyncio.to_thread(images.warm, self.settings.accept)
         await asyncio.to_thread(self.metrics.render)
 
+    def _post(self, loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
+        """Called by the lanes: one hop to the loop."""
+        try:
+            loop.call_soon_threadsafe(self._deliver, batch)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+            log.warning("a batch of %d came back after its event loop was closed", len(batch.tickets))
+
     def _tick(self) -> None:
         assert self._loop is not None
         assert self.model is not None
+        self._watch = self._loop.call_later(WATCH_EVERY, self._tick)  # first: a look that fails is not the last one
         self.model.lanes.watch(clock(), self.settings.stuck_after)
-        self._watch = self._loop.call_later(WATCH_EVERY, self._tick)
 
     def drain(self) -> None:
         """From now on `/ready` says no; what was accepted, and what still comes, is answered."""
         if self.state in ("loading", "ready"):
             self.state = "draining"
 
+    def close(self) -> None:
+        """The doors are closed: from now on `drain_timeout` counts."""
+        self._drain_by = clock() + self.settings.drain_timeout
+
     async def stop(self) -> None:
         """Answer what was accepted, for as long as `drain_timeout` allows; then end the lanes."""
         self.drain()
         if self._starting is not None and not self._starting.done():
-            with contextlib.suppress(OnbudgetError):  # it was told to whoever waits for `start`
+            with contextlib.suppress(Exception):  # it was told to whoever waits for `start`, and is in `error`
                 await self._starting
-        end = clock() + self.settings.drain_timeout
+        end = self._drain_by or clock() + self.settings.drain_timeout
         while self._open and clock() < end:  # noqa: ASYNC110 - once in a server's life; an event would cost each request
             await asyncio.sleep(0.01)
         if self._watch is not None:
             self._watch.cancel()
+        self.state = "stopped"
+        for group in list(self._open):
+            group.fail(NotReady("the server stopped before this request was done", reason="stopped"))
         if self.model is not None:
             await asyncio.to_thread(self.model.lanes.stop)
-        for group in list(self._open):
-            group.fail(NotReady("the server stopped before this request's turn came", reason="stopped"))
-        self.state = "stopped"
+
+    @property
+    def hung(self) -> bool:
+        """After `stop`: whether a run did not listen, so that its thread is still there."""
+        return self.model is not None and self.model.lanes.alive
 
     # ---- requests ----
 
@@ -118,6 +146,7 @@ class Service:
         Returns the group that waits, for `cancel`; None when the reply has been given already.
         """
         model = self.model
+        failed: RequestError
         try:
             if model is None or self.state not in ("ready", "draining"):
                 raise self._not_ready()
@@ -128,11 +157,16 @@ class Service:
                 group.add((kind, data), key)
             model.lanes.submit(group)
         except RequestError as error:
-            self.metrics.request(error.code, clock() - request.arrived)
-            reply(refusal(error))
-            return None
-        self._open.add(group)
-        return group
+            failed = error
+        except Exception:
+            log.exception("a request could not be read; it is answered 500")
+            failed = RunFailed("an internal error while the request was read; the server's log has it")
+        else:
+            self._open.add(group)
+            return group
+        self.metrics.request(failed.code, clock() - request.arrived)
+        reply(refusal(failed))
+        return None
 
     def check_size(self, size: int) -> None:
         """TooLarge when a body of `size` bytes, declared or read so far, is over the limit."""
@@ -140,9 +174,9 @@ class Service:
         if size > limit:
             raise TooLarge(f"the body has {show_size(size)} or more; the limit is {show_size(limit)} (--max-body)")
 
-    def count(self, error: RequestError, since: float | None = None) -> None:
+    def count(self, outcome: str, since: float | None = None) -> None:
         """A request that ended before it reached `predict`; `since` is when its head was read."""
-        self.metrics.request(error.code, clock() - since if since is not None else 0.0)
+        self.metrics.request(outcome, clock() - since if since is not None else 0.0)
 
     def cancel(self, group: Group) -> None:
         """The caller hung up: its places are free at once, and what runs for it is thrown away."""
@@ -174,13 +208,22 @@ class Service:
         self.metrics.batch(batch, clock())
 
     def _reply(self, group: Group) -> None:
-        """A group has ended, well or not: the one place where answers leave."""
+        """A group has ended, well or not: the one place where answers leave. Never raises: batch-mates come after."""
         self._end(group)
         call: Call = group.note
-        if group.error is not None:
-            self.metrics.request(group.error.code, clock() - group.arrived)
-            call.reply(refusal(group.error))
-            return
+        try:
+            response = refusal(group.error) if group.error is not None else self._worded(group, call)
+        except Exception:
+            log.exception("an answer could not be written as JSON; its request is answered 500")
+            group.error = RunFailed("an internal error while the answer was written; the server's log has it")
+            response = refusal(group.error)
+        self.metrics.request("ok" if group.error is None else group.error.code, clock() - group.arrived)
+        try:
+            call.reply(response)
+        except Exception:
+            log.exception("an answer could not be handed over")
+
+    def _worded(self, group: Group, call: Call) -> Response:
         assert call.batch is not None
         batch = call.batch
         timing = b"decode;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f" % (
@@ -188,9 +231,7 @@ class Service:
             (batch.taken - group.arrived) * 1e3,
             (batch.ran - batch.decoded) * 1e3,
         )
-        response = answer(call.parsed, group.answers, timing)
-        self.metrics.request("ok", clock() - group.arrived)
-        call.reply(response)
+        return answer(call.parsed, group.answers, timing)
 
     # ---- the small routes ----
 
