@@ -225,7 +225,9 @@ def test_what_is_not_http_is_an_error(serve: Serve) -> None:
 
 def test_requests_that_are_never_answered_are_counted_and_not_dropped(serve: Serve) -> None:
     """Each tenth hangs: the run waits for it until its timeout, and it is late (the end drops nothing)."""
-    run = load(serve("hang"), timeout=0.7, p95=0.5)
+    stub, heard = serve("hang"), list[Progress]()
+    options = LoadOptions(url=stub.url, rate=100.0, duration=0.6, warmup=0.0, timeout=0.7, p95=0.5)
+    run = run_load(options, heard.append)
     kinds = outcomes(run)
     told = run.summary()
 
@@ -233,6 +235,7 @@ def test_requests_that_are_never_answered_are_counted_and_not_dropped(serve: Ser
     assert abs(kinds[Outcome(0, "timed out")] - len(run.hits) / 10) <= 1
     assert told.unanswered == kinds[Outcome(0, "timed out")]
     assert told.offered == told.answered + told.unanswered == len(run.hits)
+    assert max(now.oldest_s for now in heard) > 0.3  # progress tells what its p95 cannot know of
 
 
 def test_slow_answers_at_the_end_are_waited_for(serve: Serve) -> None:

@@ -183,7 +183,7 @@ def test_a_file_that_is_no_record_is_named(tmp_path: Path) -> None:
 
 
 def test_progress_is_one_line() -> None:
-    """What is zero is left out; the p95 comes with its count."""
+    """What is zero is left out; the p95 comes with its count; what still waits, and is in no p95 yet, is told."""
     now = Progress(1.2, 5.0, 300, 290, 0, 0, 10, Quantile(0.0123, 200))
 
     assert (
@@ -192,3 +192,4 @@ def test_progress_is_one_line() -> None:
     assert progress_words(dataclasses.replace(now, refused=2, failed=1, latency=None), None) == (
         "1 of 5 s, 300 sent, 290 answered, 2 refused, 1 failed, 10 under way"
     )
+    assert "10 under way (the oldest for 2.1 s), p95" in progress_words(dataclasses.replace(now, oldest_s=2.1), None)

@@ -38,7 +38,11 @@ _PENDING = Outcome(0, "pending")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A load test under way: seconds and counts so far; `latency` is the p95 from the due moment, after the warm-up."""
+    """A load test under way: seconds and counts so far.
+
+    `latency` is the p95 from the due moment, after the warm-up, of those that have ended; `oldest_s` is how long the
+    oldest of those under way has waited, which that p95 does not know of.
+    """
 
     elapsed_s: float
     total_s: float
@@ -48,6 +52,7 @@ class Progress:
     failed: int
     in_flight: int
     latency: Quantile | None
+    oldest_s: float = 0.0
 
 
 class Generator:
@@ -263,8 +268,11 @@ class Generator:
         """Give up what waited longer than the timeout, wherever it is; tell how it goes."""
         now = clock()
         passed = now - self._start - self._timeout_s
-        while self._oldest < self._fired and self.schedule.offsets[self._oldest] <= passed:
-            self._expire(self._oldest, TIMED_OUT)
+        while self._oldest < self._fired:
+            if not self._outcome[self._oldest]:
+                if self.schedule.offsets[self._oldest] > passed:
+                    break
+                self._expire(self._oldest, TIMED_OUT)
             self._oldest += 1
         if self._done.done():
             return
@@ -299,6 +307,7 @@ class Generator:
 
     def _progress(self, now: float) -> Progress:
         bad = self._finished - self._answered - self._refused
+        waited = now - self._start - self.schedule.offsets[self._oldest] if self._oldest < self._fired else 0.0
         return Progress(
             elapsed_s=max(0.0, now - self._start),
             total_s=self.schedule.total_s,
@@ -308,6 +317,7 @@ class Generator:
             failed=bad,
             in_flight=self._fired - self._finished,
             latency=self._live.quantile(0.95, at_least=20),
+            oldest_s=max(0.0, waited),
         )
 
     def _hits(self) -> Hits:

@@ -16,6 +16,8 @@ from onbudget.prove.load import Run
 
 Row = tuple[str, str, str]
 
+_OLD_S = 0.5  # under way for longer than this is worth a word
+
 
 def write_run(run: Run, path: Path) -> None:
     """Write the record; UsageError where the folder does not let us."""
@@ -168,7 +170,8 @@ def progress_words(now: Progress, budget_s: float | None) -> str:
         told.append(f"{now.refused} refused")
     if now.failed:
         told.append(f"{now.failed} failed")
-    told.append(f"{now.in_flight} under way")
+    oldest = f" (the oldest for {_time(now.oldest_s)})" if now.oldest_s >= _OLD_S else ""
+    told.append(f"{now.in_flight} under way{oldest}")
     if now.latency is not None:
         of = f" (budget {show_seconds(budget_s)})" if budget_s else ""
         told.append(f"p95 {_time(now.latency.value)} of {now.latency.count}{of}")
