@@ -26,11 +26,10 @@ for name in ("torch", "onnx", "onnxscript"):
 PY
 venv/bin/onbudget --version
 
+# It takes half a minute on a quiet machine; a busy one may need more, and its verdict may be anything.
 started=$SECONDS
-timeout 60 venv/bin/onbudget demo --once --json > demo.json || {
-    code=$?
-    # 10: served and measured, and the budget was missed on this machine. That is an answer, not a broken wheel.
-    [ "$code" = 10 ] || { echo "onbudget demo ended with $code (124: it took over 60 s)" >&2; exit 1; }
-}
+timeout 120 venv/bin/onbudget demo --once --json > demo.json || { echo "onbudget demo ended with $? (124: over two minutes)" >&2; exit 1; }
+took=$((SECONDS - started))
 venv/bin/python -m json.tool demo.json > /dev/null
-echo "1 passed, 0 failed: the wheel's demo took $((SECONDS - started)) s" >&2
+[ "$took" -lt 60 ] || echo "the demo took $took s, where 60 are promised: is this machine busy?" >&2
+echo "wheel: the demo ran in $took s" >&2
