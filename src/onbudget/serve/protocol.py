@@ -3,7 +3,8 @@
 Rules of this file. Only a plain `POST /predict` that finds its connection idle takes the fast path: its body goes
 straight to the service and its answer leaves in one write, without an ASGI task. Everything else, pipelined requests
 too, is uvicorn's own. A fast request poses as uvicorn's current cycle while it is open, so that uvicorn queues what is
-pipelined behind it, closes the connection after it when the server drains, and knows that it is not idle.
+pipelined behind it, closes the connection after it when the server drains, and knows that it is not idle. A client
+that does not read its answers leaves the fast path, because only uvicorn's waits for it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import http
 import time
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from onbudget.core.errors import RequestError, SlowClient
+from onbudget.core.errors import NotParseable, RequestError, SlowClient
 from onbudget.core.queue import Group
 from onbudget.serve.exchange import Request, Response, refusal
 from onbudget.serve.service import Service
@@ -72,7 +74,9 @@ class Protocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None  # for the head, then for a fast request's body
         self._head_bytes = 0
         self._fast: _Fast | None = None  # the fast request that is open, while it is
-        self._lingering = False  # refused early: what still comes is thrown away
+        self._lingering = False  # answered for the last time: what still comes is thrown away
+        self._upgrade = False  # the head at hand asks for another protocol
+        self._slow: list[Any] = []  # uvicorn's cycles that are open: it tells only the newest of a hang-up
 
     # ---- the connection ----
 
@@ -82,16 +86,61 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        if self._fast is not None and self._fast.group is not None:
-            self.service.cancel(self._fast.group)  # the caller hung up: its place is free
+        fast = self._fast
+        if fast is not None and fast.group is not None:
+            self.service.cancel(fast.group)  # the caller hung up: its place is free
+        elif fast is not None:
+            self.service.count("gone")  # with half its body sent
+        for cycle in self._slow:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._lingering:
             return
-        super().data_received(data)
-        if self._timer is None and (self._head_bytes or (self._fast is not None and self._fast.group is None)):
-            self._arm()  # a head or a body has begun but not ended
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                data = self._feed(data)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            error = NotParseable("what came is not valid HTTP")
+            if self._fast is not None and self._fast.group is None:
+                self._refuse(error)
+            else:
+                self._end(None if self._answering() else refusal(error))
+        if self._timer is None and self._begun():
+            self._arm()
+
+    def _feed(self, data: bytes) -> bytes:
+        """Parse → what is to be parsed next: nothing, or a head that offered another protocol, without its offer.
+
+        Some clients (Java's, `curl --http2`) offer h2c with their first request, and a server may ignore it. The parser
+        can't: once it saw the offer, it gives up the body.
+        """
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._upgrade:
+                return b""
+            rest = data[upgrade.args[0] :]
+        else:
+            return b""
+        self._upgrade = False
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        return b"%s %s HTTP/%s\r\n" % (method, self.url, version) + b"".join(lines) + b"\r\n" + rest
+
+    def _begun(self) -> bool:
+        """Whether something has begun that its sender may leave half done: a head, a fast body, or a blank line."""
+        if self._head_bytes:
+            return True
+        if self._fast is not None:
+            return self._fast.group is None
+        return self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete)
 
     # ---- the head ----
 
@@ -112,10 +161,15 @@ class Protocol(HttpToolsProtocol):
             return
         self._disarm()
         self._head_bytes = 0
-        idle = self.cycle is None or self.cycle.response_complete
+        method = self.parser.get_method()
+        self._upgrade = self.parser.should_upgrade() and method != b"CONNECT"
+        if self._upgrade:
+            return  # it comes again, from `_feed`
+        idle = (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
         path, _, query = self.url.partition(b"?")
-        if not (idle and path == b"/predict" and self.parser.get_method() == b"POST") or self.parser.should_upgrade():
+        if not (idle and path == b"/predict" and method == b"POST"):
             super().on_headers_complete()
+            self._slow = [cycle for cycle in (*self._slow, self.cycle) if not cycle.response_complete]
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         self._fast = self.cycle = _Fast(self.headers, query, keep_alive)  # type: ignore[assignment]  # it poses as one
@@ -128,6 +182,8 @@ class Protocol(HttpToolsProtocol):
     # ---- a fast request's body and answer ----
 
     def on_body(self, body: bytes) -> None:
+        if self._lingering:
+            return
         fast = self._fast
         if fast is None or cast(object, self.cycle) is not fast:
             super().on_body(body)
@@ -137,6 +193,9 @@ class Protocol(HttpToolsProtocol):
         self._limit(fast.size)
 
     def on_message_complete(self) -> None:
+        if self._lingering or self._upgrade:
+            return
+        self._head_bytes = 0  # of a chunked body's trailers
         fast = self._fast
         if fast is None or cast(object, self.cycle) is not fast:
             super().on_message_complete()
@@ -204,21 +263,30 @@ class Protocol(HttpToolsProtocol):
         error = SlowClient(
             f"the request did not arrive within {self.service.settings.client_timeout:g} s (--client-timeout)"
         )
-        if self._fast is not None:
+        if self._fast is not None and self._fast.group is None:
             self._refuse(error)
+        elif self._answering():
+            self.cycle.keep_alive = False  # half a head behind a request that runs: its answer is the last
         else:
-            if self._head_bytes:
-                self._close_with(refusal(error))
-            self.transport.close()
+            self._end(refusal(error) if self._head_bytes else None)
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
-        if self._head_bytes > MAX_HEAD and not self.transport.is_closing():
+        if self._head_bytes > MAX_HEAD and not self._lingering:
             body = b'{"detail": "the request line and headers are larger than 64 KiB"}'
-            self._close_with(Response(431, body, [(b"content-type", b"application/json")]))
+            answer = Response(431, body, [(b"content-type", b"application/json")])
+            self._end(None if self._answering() else answer)  # an answer is not written before its turn
 
-    def _close_with(self, response: Response) -> None:
-        head = b"".join(b"%s: %s\r\n" % header for header in response.headers)
-        length = b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(response.body)
-        self.transport.write(STATUS[response.status] + head + length + response.body)
+    def _end(self, response: Response | None) -> None:
+        """Close the connection, with a last word outside any request where there is one."""
+        self._lingering = True
+        if self.transport.is_closing():
+            return
+        if response is not None:
+            head = b"".join(b"%s: %s\r\n" % header for header in response.headers)
+            length = b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(response.body)
+            self.transport.write(STATUS[response.status] + head + length + response.body)
         self.transport.close()
