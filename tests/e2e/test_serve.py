@@ -237,6 +237,8 @@ def test_an_accepted_request_survives_the_drain(start: Start, tiles: Tiles) -> N
         (["--port", "http"], 2, "is not a port"),
         (["--p95", "20"], 2, "a unit is needed"),
         (["--lanes", "-1"], 2, "from 0 to 64"),
+        (["--stuck-after", "0s"], 2, "must be above zero"),
+        (["--host", "no.such.host.invalid"], 2, "--host"),
         (["--accept", "gif"], 2, "jpeg, png, webp"),
         (["--provider", "CUDAExecutionProvider"], 1, "CUDAExecutionProvider is not in this onnxruntime; there are: "),
         (["--nonsense"], 2, "No such option"),

@@ -154,7 +154,7 @@ def test_a_failed_run_answers_its_whole_batch_at_once(bench: Bench) -> None:
     group = bench.send([1, 1], [2, 2])
     batch = bench.settle()
     assert isinstance(batch.error, RunFailed)
-    assert str(group.error) == "the model's run failed: node Conv_3 is unhappy"
+    assert str(group.error) == "the model's run failed: node Conv_3 is unhappy and more"
     bench.runner.act = None
     bench.send([3, 3])
     assert bench.settle().error is None
@@ -235,6 +235,20 @@ def test_a_fixed_batch_is_filled_and_sliced() -> None:
     bench.settle()
     assert bench.runner.sizes == [4]
     assert group.answers == [{"y": [10.0, 12.0]}]
+    bench.lanes.stop()
+
+
+def test_a_fixed_batch_is_filled_with_its_own_rows() -> None:
+    """What fills a frozen batch up is its last row, and never what another caller sent before."""
+    ports = (Port("x", "uint8", (4, 2)),)
+    bench = Bench(max_batch=16, contract=Contract("rows", ports, ((2,),), None, 4, ""))
+    seen: list[Any] = []
+    bench.runner.act = lambda rows: seen.append(rows.tolist())
+    bench.send([7, 7], [8, 8], [9, 9])
+    bench.settle()
+    bench.send([1, 2])
+    bench.settle()
+    assert seen[-1] == [[1.0, 2.0]] * 4
     bench.lanes.stop()
 
 

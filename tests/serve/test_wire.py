@@ -44,6 +44,9 @@ PAIRS = Contract(
     batch=None,
     why_alone="",
 )
+COUNTS = Contract("instances", (Port("n", "uint64", (None, 2)),), ((2,),), None, None, "")
+FLAGS = Contract("instances", (Port("on", "bool", (None, 2)),), ((2,),), None, None, "")
+REALS = Contract("instances", (Port("x", "float32", (None, 2)),), ((2,),), None, None, "")
 WORDS = Contract("instances", (Port("text", "object", (None,)),), ((),), None, None, "")
 
 
@@ -148,6 +151,53 @@ def test_text_inputs_take_text() -> None:
     assert [data[0].item() for _, data, _ in parsed.items] == ["héllo", "AAAA"]
 
 
+@pytest.mark.parametrize("item", [[2**64 - 1, 0], [2**53 + 1, 1.0], [True, 2]])
+def test_whole_numbers_keep_every_digit(item: list[int]) -> None:
+    """64-bit numbers arrive as they were sent, in whatever company: numpy alone would have made floats of them."""
+    (((array,), *_),) = [entry[1:] for entry in read_json(COUNTS, {"instances": [item]}).items]
+    assert array.dtype == np.uint64
+    assert [int(n) for n in array] == [int(n) for n in item]
+
+
+def test_a_large_whole_number_is_a_float_to_a_float_model() -> None:
+    """JavaScript writes 1e20 as 100000000000000000000: a number like any other."""
+    (item,) = read_json(REALS, {"instances": [[10**20, 1]]}).items
+    assert item[1][0].tolist() == [np.float32(1e20), 1.0]
+
+
+def test_booleans_are_two_values_however_they_come() -> None:
+    """true, 1, and bytes of 0 and 1; a raw 7 would reach the model as a boolean that is neither."""
+    assert read_json(FLAGS, {"instances": [[True, 0]]}).items[0][1][0].tolist() == [True, False]
+    assert len(read(FLAGS, bytes([1, 0, 0, 1]), b"application/octet-stream").items) == 2
+    with pytest.raises(BadContent, match="item 2"):
+        read(FLAGS, bytes([1, 0, 0, 7]), b"application/octet-stream")
+    with pytest.raises(BadContent, match="item 1"):
+        read_json(FLAGS, {"instances": [b64(bytes([7, 0]))]})
+
+
+@pytest.mark.parametrize("top", [b"\xb2", b"%C2%B2", b"9" * 5000, b"+3", b"", b"-1", b"1001"])
+def test_a_top_that_is_no_small_number_is_refused(top: bytes) -> None:
+    """A superscript two is a digit to Python and no number; five thousand nines are too many for it."""
+    if not top:
+        assert read_json(TILES, {"tiles": [b64(ROW48)]}, b"top=").top == 0
+        return
+    with pytest.raises(BadContent, match="top must be") as told:
+        read_json(TILES, {"tiles": [b64(ROW48)]}, b"top=" + top)
+    assert len(str(told.value)) < 200
+
+
+def test_a_refusal_does_not_send_back_what_it_refuses() -> None:
+    """A megabyte of a name or a value comes back as its beginning."""
+    much = "x" * 10**6
+    for value in ({much: []}, {"tiles": [b64(ROW48)], "top": much}):
+        with pytest.raises(BadContent) as told:
+            read_json(TILES, value)
+        assert len(str(told.value)) < 300
+    with pytest.raises(BadContent) as told:
+        read_json(PAIRS, {"instances": [{much: 1}]})
+    assert len(str(told.value)) < 300
+
+
 @pytest.mark.parametrize("value", [{"tiles": [b64(ROW48)], "top": 3}, {"tiles": [b64(ROW48)]}])
 def test_top_comes_from_the_body_or_the_query(value: dict[str, Any]) -> None:
     """`top` may stand in the JSON or in the query string."""
@@ -182,6 +232,13 @@ REFUSED: list[tuple[str, Contract, bytes, bytes | None, type[RequestError], str]
     ("below flat", PIXELS, b'{"pixels": [0, 0, 0, 0, 0, -1]}', None, BadContent, "-1"),
     ("count", PIXELS, json.dumps({"pixels": [0] * 5}).encode(), None, BadContent, "5 numbers, but one item has 6"),
     ("overflow", PIXELS, b'{"pixels": [[1e39, 0, 0, 0, 0, 0]]}', None, BadContent, "item 1"),
+    ("2**64", COUNTS, b'{"instances": [[1.8446744073709552e19, 0]]}', None, BadContent, "from 0 to"),
+    ("below uint64", COUNTS, b'{"instances": [[18446744073709551615, -1]]}', None, BadContent, "from 0 to"),
+    ("half of a count", COUNTS, b'{"instances": [[1, 0.5]]}', None, BadContent, "whole numbers"),
+    ("two for a flag", FLAGS, b'{"instances": [[2, 0]]}', None, BadContent, "from 0 to 1"),
+    ("half a flag", FLAGS, b'{"instances": [[0.5, 0]]}', None, BadContent, "whole numbers"),
+    ("no end of digits", REALS, b'{"instances": [[1' + b"0" * 400 + b", 0]]}", None, BadContent, "too large"),
+    ("null for a number", REALS, b'{"instances": [[null, 0]]}', None, BadContent, "numbers"),
     ("top zero", TILES, json.dumps({"tiles": [b64(ROW48)], "top": 0}).encode(), None, BadContent, "top"),
     ("top true", TILES, json.dumps({"tiles": [b64(ROW48)], "top": True}).encode(), None, BadContent, "top"),
     ("names", PAIRS, b'{"instances": [{"a": [1, 2]}]}', None, BadContent, "inputs are"),
@@ -201,6 +258,7 @@ REFUSED: list[tuple[str, Contract, bytes, bytes | None, type[RequestError], str]
     ("wrong part", TILES, *form(("file", "text/plain", b"x")), WrongType, r"item 1 \(file\[0\]\)"),
     ("cut form", TILES, *form(("file", "image/png", picture()), cut=8), NotParseable, "cut short"),
     ("no boundary", TILES, b"x", b"multipart/form-data", NotParseable, "boundary"),
+    ("long boundary", TILES, b"x", b"multipart/form-data; boundary=" + b"x" * 5000, NotParseable, "multipart"),
     ("empty form", TILES, *form(), BadContent, "no tiles"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -108,6 +109,13 @@ class MultiLabel:
         return answers
 
 
+def _finite(value: Any) -> bool:
+    """Whether an array, or a map of scores, is without NaN and infinities; text and whole numbers are."""
+    if isinstance(value, dict):
+        return all(math.isfinite(score) for score in value.values() if isinstance(score, float))
+    return getattr(value, "dtype", np.dtype(object)).kind != "f" or bool(np.isfinite(value).all())
+
+
 class Tensors:
     """Every output of the model, as nested lists: the task of a plain .onnx file."""
 
@@ -122,7 +130,7 @@ class Tensors:
             bad = ""
             for name, array in zip(self.outputs, arrays, strict=True):
                 value = array[row]
-                if getattr(value, "dtype", np.dtype(object)).kind == "f" and not np.isfinite(value).all():
+                if not _finite(value):
                     bad = name
                 answer[name] = value.tolist() if hasattr(value, "tolist") else value
             answers.append(

@@ -61,9 +61,14 @@ class Contract:
 def contract_of(runner: OrtRunner) -> Contract:
     """Read a loaded model's ports and passport; BundleError for inputs that can't be served as tensors."""
     metadata = runner.metadata or Metadata()
+    if not runner.inputs:
+        raise BundleError("the model has no inputs, so there is nothing to send it")
     for port in runner.inputs:
         if not port.dtype:
-            raise BundleError(f"input {port.name!r} is a sequence or a map; only tensors can be served")
+            raise BundleError(
+                f"input {port.name!r} is a sequence, a map, or of a dtype that numpy has not; "
+                "only tensors of numbers, booleans and strings can be served"
+            )
     batch, why = batch_axis(runner.inputs)
     if metadata.unbatchable:
         why = metadata.unbatchable

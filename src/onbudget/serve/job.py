@@ -19,6 +19,7 @@ from onbudget.core.queue import Ticket
 from onbudget.core.tasks import Task
 from onbudget.engine.images import decode
 from onbudget.engine.session import Runner, Stop, example
+from onbudget.engine.told import told
 from onbudget.serve.contract import Contract
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, ROW, where
@@ -105,12 +106,14 @@ class Job:
     def _feeds(self, bench: Bench, columns: list[tuple[Any, ...]], count: int) -> dict[str, Any]:
         if bench.rows is not None:
             if self.contract.batch == 0:
-                return {self._name: bench.rows[0]}
+                return {self._name: bench.rows[0, ...]}  # an array even where the input is a single value
+            if self.run_rows > count:  # the file wants exactly so many rows: the last one fills up
+                bench.rows[count:] = bench.rows[count - 1]
             return {self._name: bench.rows[: self.run_rows or count]}
         inputs = self.contract.inputs
         if self.contract.batch == 0:
             return {port.name: columns[0][i] for i, port in enumerate(inputs)}
-        if self.run_rows:  # the file wants exactly so many rows: the last one fills up
+        if self.run_rows:
             columns = columns + [columns[-1]] * (self.run_rows - count)
         return {port.name: np.stack([c[i] for c in columns]) for i, port in enumerate(inputs)}
 
@@ -120,8 +123,7 @@ class Job:
         try:
             arrays = self.runner.run(feeds, self.task.outputs, stop)
         except Exception as error:
-            lines = str(error).splitlines()
-            raise RunFailed(f"the model's run failed: {lines[0] if lines else type(error).__name__}") from error
+            raise RunFailed(f"the model's run failed: {told(error)}") from error
         arrays = [[array] for array in arrays] if self.contract.batch == 0 else self._checked(arrays, count)
         tops = [ticket.group.note.parsed.top for ticket in good]
         return list(zip(good, self.task.finish(arrays, tops), strict=True))
@@ -137,9 +139,11 @@ class Job:
         return [array[:count] for array in arrays] if self.run_rows else arrays
 
     def rehearse(self, rows: int) -> None:
-        """One run on made-up items, to warm a batch size; open axes other than the batch are taken as 1."""
-        feeds = {}
-        for port in self.contract.inputs:
-            array = example(port, self.run_rows or rows)
-            feeds[port.name] = array
-        self.runner.run(feeds, self.task.outputs)
+        """One run on made-up items, to warm a batch size; open axes other than the batch are taken as 1.
+
+        RunFailed where the answer has another number of rows.
+        """
+        feeds = {port.name: example(port, self.run_rows or rows) for port in self.contract.inputs}
+        arrays = self.runner.run(feeds, self.task.outputs)
+        if self.contract.batch != 0:
+            self._checked(arrays, rows)

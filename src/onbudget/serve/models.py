@@ -13,6 +13,7 @@ from onbudget.core.queue import Queue
 from onbudget.core.tasks import task_of
 from onbudget.engine.machine import Machine
 from onbudget.engine.session import OrtRunner, SessionOptions, load_runner, provider_names
+from onbudget.engine.told import told
 from onbudget.serve.contract import Contract, contract_of
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import Batch, Lanes
@@ -68,12 +69,13 @@ class Model:
         except Exception as error:
             if warmed:  # a size between that fails: the batch axis is not what it says
                 raise BundleError(
-                    f"{self.path}: it runs with {warmed} items but not with {size}: {str(error).splitlines()[0]}; "
+                    f"{self.path}: it runs with {warmed} items but not with {size}: {told(error)}; "
                     "`onbudget check` says which node, and --max-batch 1 serves it one at a time"
                 ) from error
-            if any(None in shape for shape in self.contract.shapes):
-                return []  # open axes: made-up sizes are no proof that the model is broken
-            raise BundleError(f"{self.path}: a first run failed: {str(error).splitlines()[0]}") from error
+            made_up = any(None in shape for shape in self.contract.shapes)
+            if made_up or any(port.dtype == "object" for port in self.contract.inputs):
+                return []  # made-up sizes and texts are no proof that the model is broken
+            raise BundleError(f"{self.path}: a first run failed: {told(error)}") from error
         return sorted(warmed)
 
     def described(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from onbudget.core.errors import NotParseable, TooLarge
@@ -79,7 +79,7 @@ def parse_form(body: bytes, boundary: bytes) -> list[Part]:
         parser = MultipartParser(boundary, collector.callbacks())  # type: ignore[arg-type]  # its TypedDict wants literals
         parser.write(body)
         parser.finalize()
-    except MultipartParseError as error:
+    except FormParserError as error:
         raise NotParseable(f"the multipart body can't be parsed: {error}") from error
     if not collector.ended:
         raise NotParseable("the multipart body is cut short: its closing boundary is missing")

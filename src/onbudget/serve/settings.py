@@ -30,10 +30,10 @@ def _formats(text: str) -> tuple[str, ...]:
     return names
 
 
-def _budget(text: str) -> float:
+def _above_zero(text: str) -> float:
     value = units.seconds(text)
     if value <= 0:
-        raise UsageError(f"{text!r}: a budget must be above zero")
+        raise UsageError(f"{text!r} must be above zero")
     return value
 
 
@@ -50,7 +50,7 @@ class Settings:
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines in.")
     port: int = option("8000", "Port to listen on; 0 takes any free one.", parse=_port, metavar="PORT")
     p95: float | None = option(
-        None, "The declared p95 latency budget, such as 20ms.", parse=_budget, metavar="DURATION", flag="--p95"
+        None, "The declared p95 latency budget, such as 20ms.", parse=_above_zero, metavar="DURATION", flag="--p95"
     )
     lanes: int = option("0", "Threads that run the model; 0: one a core.", parse=_count(0, 64), metavar="N")
     threads: int = option("1", "Threads inside one run (intra-op).", parse=_count(1, 64), metavar="N")
@@ -67,13 +67,13 @@ class Settings:
     max_queue: int = option("1024", "Most items in flight; more are refused.", parse=_count(1, 10**6), metavar="N")
     max_queue_bytes: int = option("256MB", "Most bytes in flight.", parse=units.size, metavar="SIZE")
     client_timeout: float = option(
-        "10s", "How long a client may take to send a request.", parse=units.seconds, metavar="DURATION"
+        "10s", "How long a client may take to send a request.", parse=_above_zero, metavar="DURATION"
     )
     keep_alive: float = option(
         "75s", "How long an idle connection stays open.", parse=units.seconds, metavar="DURATION"
     )
     stuck_after: float = option(
-        "30s", "A run longer than this is stopped and its lane restarted.", parse=units.seconds, metavar="DURATION"
+        "30s", "A run longer than this is stopped and its lane restarted.", parse=_above_zero, metavar="DURATION"
     )
     warm_up: float = option(
         "200ms", "Time for trying the batch sizes between 1 and the largest.", parse=units.seconds, metavar="DURATION"

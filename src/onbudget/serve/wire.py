@@ -103,13 +103,20 @@ def _top_of_query(query: bytes) -> int:
     values = parse_qs(query.decode("latin-1")).get("top", [])
     if not values:
         return 0
-    return _top(int(values[-1]) if values[-1].isdigit() else values[-1])
+    text = values[-1]
+    return _top(int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text)
 
 
 def _top(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_TOP:
-        raise BadContent(f"top must be a whole number from 1 to {MAX_TOP}, not {value!r}")
+        raise BadContent(f"top must be a whole number from 1 to {MAX_TOP}, not {_shown(value)}")
     return value
+
+
+def _shown(value: object) -> str:
+    """A caller's value for a message: a large one is not sent back whole."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------------------
@@ -128,7 +135,7 @@ def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     given = [key for key in (field, "instances") if key in data]
     unknown = [key for key in data if key not in (field, "instances")]
     if unknown:
-        raise BadContent(f"unknown field {unknown[0]!r}; {wanted}")
+        raise BadContent(f"unknown field {_shown(unknown[0])}; {wanted}")
     if len(given) != 1 and not (given and field == "instances"):
         raise BadContent(f"{'both names were sent' if given else 'the items are missing'}; {wanted}")
     items = data[given[0]]
@@ -170,7 +177,7 @@ def _text_item(
     padding = 2 if item.endswith("==") else 1 if item.endswith("=") else 0
     size = len(item) // 4 * 3 - padding
     if size == row_bytes and len(item) % 4 == 0:
-        if contract.dtype.kind == "f":  # its values are checked before the queue
+        if contract.dtype.kind in "fb":  # its values are checked before the queue
             return _row_item(_unbase64(item, place), contract, place)
         return BASE64, item, None
     if contract.pictures:
@@ -196,7 +203,7 @@ def _array_item(item: Any, contract: Contract, place: str) -> tuple[str, Any, Ha
     names = [port.name for port in contract.inputs]
     if isinstance(item, dict):
         if set(item) != set(names):
-            raise BadContent(f"{place}: its names are {sorted(item)}, but the model's inputs are {names}")
+            raise BadContent(f"{place}: its names are {_shown(sorted(item))}, but the model's inputs are {names}")
         values = [item[name] for name in names]
     elif len(names) > 1:
         raise BadContent(f"{place}: the model has the inputs {names}; send an object with these names")
@@ -218,9 +225,12 @@ def _item_shapes(contract: Contract) -> tuple[tuple[int | None, ...], ...]:
 def _array(value: Any, dtype: str, shape: tuple[int | None, ...], place: str) -> np.ndarray[Any, Any]:
     try:
         array = np.asarray(value, dtype=object if dtype == "object" else None)
+        if array.dtype.kind == "f" and dtype in ("int64", "uint64"):
+            array = np.asarray(value, dtype=object)  # numpy makes floats of [2**63, 0], and floats blur whole numbers
     except (ValueError, OverflowError) as error:
         raise BadContent(f"{place}: its rows differ in length") from error
-    array = _cast(array, dtype, place)
+    if array.dtype.kind == "U":
+        raise BadContent(f"{place}: the model takes numbers ({dtype})")
     known = [d for d in shape if d is not None]
     if array.ndim == 1 and len(known) == len(shape) != 1 and array.size == prod(known):
         array = array.reshape(known)  # flat numbers of the right count
@@ -229,35 +239,51 @@ def _array(value: Any, dtype: str, shape: tuple[int | None, ...], place: str) ->
         wanted = "×".join("?" if d is None else str(d) for d in shape) or "a single value"
         got = "×".join(map(str, array.shape)) or "a single value"
         raise BadContent(f"{place}: its shape is {got}, but one item is {wanted} ({dtype})")
-    return array
+    return _cast(array, dtype, place)
 
 
 def _cast(array: np.ndarray[Any, Any], dtype: str, place: str) -> np.ndarray[Any, Any]:
-    """To the model's dtype without changing a value: no text for numbers, no halves or 256 for uint8."""
+    """To the model's dtype without changing a value: no text for numbers, no halves or 256 for uint8, no 2 for bool."""
     if dtype == "object":
         if not all(isinstance(v, str) for v in array.flat):
             raise BadContent(f"{place}: the model takes text")
         return array
     kind = np.dtype(dtype)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind == "O" and all(isinstance(v, int | float) for v in array.flat):
+        whole = all(isinstance(v, int) or v.is_integer() for v in array.flat)
+    elif array.dtype.kind in "biuf":
+        whole = array.dtype.kind != "f" or bool((array == np.trunc(array)).all())
+    else:
         raise BadContent(f"{place}: the model takes numbers ({dtype})")
-    if kind.kind in "iu":
-        limits = np.iinfo(kind)
-        if array.dtype.kind == "f" and not (array == np.trunc(array)).all():
+    if kind.kind in "iub":
+        if not whole:
             raise BadContent(f"{place}: the model takes whole numbers ({dtype})")
-        if array.size and (array.min() < limits.min or array.max() > limits.max):
-            raise BadContent(f"{place}: values must be from {limits.min} to {limits.max} ({dtype})")
-    with np.errstate(over="ignore"):
-        cast = array.astype(kind)
-    if kind.kind == "f" and not np.isfinite(cast).all():
+        low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
+        # As Python's numbers, which compare exactly: as floats, 2**63 is no larger than int64's largest.
+        if array.size and not (low <= _plain(array.min()) and _plain(array.max()) <= high):
+            raise BadContent(f"{place}: values must be from {low} to {high} ({dtype})")
+    try:
+        with np.errstate(over="ignore"):
+            cast = array.astype(kind)
+        fits = kind.kind != "f" or np.isfinite(cast).all()
+    except OverflowError:  # a whole number of hundreds of digits
+        fits = False
+    if not fits:
         raise BadContent(f"{place}: a value is too large for {dtype}")
     return cast
+
+
+def _plain(value: Any) -> int | float:
+    number: int | float = value.item() if isinstance(value, np.generic) else value
+    return number
 
 
 # ---- bytes and pictures ---------------------------------------------------------------------------------------------
 
 
 def _row_item(data: bytes | memoryview, contract: Contract, place: Callable[[], str]) -> tuple[str, Any, Hashable]:
+    if contract.dtype.kind == "b" and np.frombuffer(data, np.uint8).max() > 1:
+        raise BadContent(f"{place()}: the model takes bytes of 0 and 1 (bool)")
     if contract.recipe is not None and contract.dtype.kind == "f":
         check_values(np.frombuffer(data, contract.dtype), contract.recipe, place())
     return ROW, data, None
@@ -299,7 +325,7 @@ def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     parts = parse_form(body, boundary)
     other = [part.name for part in parts if part.name != "file"]
     if other:
-        raise BadContent(f"unknown form field {other[0]!r}; pictures go into the field 'file', one part each")
+        raise BadContent(f"unknown form field {_shown(other[0])}; pictures go into the field 'file', one part each")
     for index, part in enumerate(parts):
         kind = part.content_type
         if kind not in ("", "application/octet-stream") and not _accepted(kind, contract, settings):
