@@ -206,11 +206,12 @@ def verdict(found: Comparison, budget_s: float) -> str:
     void = ours.void(budget_s) or naive.void(budget_s)
     if void:
         return f"No verdict, since other programs disturbed the measurement: {void}. Close some, and try again."
-    words = {"met": "holds the budget", "missed": "misses it", "undecided": "is too close to it to say"}
+    words = {"met": "holds {}", "missed": "misses {}", "undecided": "is too close to {} to say"}
     held, other = ours.judge(budget_s).word, naive.judge(budget_s).word
     told = [
-        f"At {ours.rate:.0f} requests/s {OURS} {words[held]}: {_percent(ours.share(budget_s))} of them were answered "
-        f"within {units.show_seconds(budget_s)}; the service by hand {words[other]}: {_percent(naive.share(budget_s))}."
+        f"At {ours.rate:.0f} requests/s {OURS} {words[held].format('the budget')}: {_percent(ours.share(budget_s))} of "
+        f"them were answered within {units.show_seconds(budget_s)}; the service by hand {words[other].format('it')}: "
+        f"{_percent(naive.share(budget_s))}."
     ]
     if held != "met":
         told.append("That is not what onbudget promises: is this machine busy? Try again, or with --p95 50ms.")
