@@ -9,9 +9,9 @@ asks for a page that needs it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 clock = time.monotonic
 
+GONE = 499  # nginx's word for a caller that hung up; only middlewares and their logs see it
 SWEEP = 0.05  # seconds between looks for callers that hung up or stopped sending
 
 
@@ -89,6 +90,8 @@ class Endpoints:
         except _Gone:
             if exchange.group is None:
                 service.count("gone")  # with half its body sent
+            with contextlib.suppress(OSError):  # nobody reads it, but a middleware around us wants a response
+                await _send(send, Response(GONE, b"", []), scope)
             return
         except RequestError as error:
             service.count(error.code, exchange.since)
@@ -226,7 +229,7 @@ def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
 
     service = endpoints.service
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.start()
         try:
