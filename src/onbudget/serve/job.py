@@ -7,6 +7,7 @@ its batch-mates anything.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -138,12 +139,15 @@ class Job:
                 )
         return [array[:count] for array in arrays] if self.run_rows else arrays
 
-    def rehearse(self, rows: int) -> None:
-        """One run on made-up items, to warm a batch size; open axes other than the batch are taken as 1.
+    def rehearse(self, rows: int) -> float:
+        """One run on made-up items → its seconds; open axes other than the batch are taken as 1.
 
         RunFailed where the answer has another number of rows.
         """
         feeds = {port.name: example(port, self.run_rows or rows) for port in self.contract.inputs}
+        began = time.perf_counter()
         arrays = self.runner.run(feeds, self.task.outputs)
+        took = time.perf_counter() - began
         if self.contract.batch != 0:
             self._checked(arrays, rows)
+        return took
