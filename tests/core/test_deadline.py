@@ -104,7 +104,7 @@ def test_a_stall_does_not_refuse_for_ever() -> None:
 
 @given(st.lists(st.floats(0, 0.03), min_size=2, max_size=30).map(sorted), st.floats(0.03, 0.08), st.integers(1, 8))
 def test_what_is_taken_can_be_in_time_and_everybody_ends(arrivals: list[float], now: float, most: int) -> None:
-    """Asked until nothing waits, the policy runs or drops each request once, and runs only what the plan has in time."""
+    """Asked until nothing waits, the policy runs or drops each request once, and runs only what can be in time."""
     deadline, queue = policy(max_batch=most), queue_of(*arrivals)
     ended = 0
     while queue.waiting:
