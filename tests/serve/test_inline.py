@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from onbudget.core.errors import RunFailed
 from onbudget.core.policy import Drop, Greedy, Take, Timer, Wait
 from onbudget.core.queue import Group, Queue
 from onbudget.core.tasks import Tensors
 from onbudget.serve import polls as polls_module
+from onbudget.serve.exchange import Request
 from onbudget.serve.inline import Inline
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import Batch
 from onbudget.serve.polls import AT_ONCE, Polls
+from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 from tests.serve.test_lanes import CONTRACT, FakeRunner, Note, settle
+from tests.support.tiles import Tiles
 
 
 class Bench:
@@ -101,12 +108,54 @@ def test_a_timer_waits_on_the_loop_too() -> None:
         while not told:
             await asyncio.sleep(0)
         assert (bench.batches[0].rows, bench.batches[0].why) == (1, "wait")
-        bench.send(1, told)
-        bench.send(2, told)
-        while len(told) < 3:
-            await asyncio.sleep(0)
-        assert bench.batches[1].why == "full"
         bench.lane.stop()
+        patient, told = Bench(Timer(2, 1000.0)), []
+        patient.send(1, told)
+        await asyncio.sleep(0.01)
+        assert told == []
+        patient.send(2, told)
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        assert patient.batches[0].why == "full"
+        patient.lane.stop()
+
+    on_loop(test)
+
+
+def test_a_photo_is_decoded_beside_the_loop(tiles: Tiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture of a million pixels is worked on by a thread, and what came meanwhile runs after it."""
+    monkeypatch.setattr("onbudget.serve.models.Model._fits_inline", lambda model: True)
+    tile = tiles.some(1)[0]
+    photo, small = io.BytesIO(), io.BytesIO()
+    Image.fromarray(np.kron(tile, np.ones((63, 63, 1), np.uint8))).save(photo, "PNG", compress_level=1)
+    Image.fromarray(tile).save(small, "PNG")
+    threads: list[str] = []
+    place = Job._place
+
+    def spy(job: Job, *args: Any) -> None:
+        threads.append(threading.current_thread().name)
+        place(job, *args)
+
+    monkeypatch.setattr(Job, "_place", spy)
+
+    async def test() -> None:
+        service = Service(tiles.bundle, Settings(lanes=1))
+        await service.start()
+        assert service.model is not None
+        assert isinstance(service.model.lanes, Inline)
+        loop = asyncio.get_running_loop()
+        answers = []
+        for body in (photo, small):
+            done = loop.create_future()
+            request = Request([(b"content-type", b"image/png")], body.getvalue(), b"", time.monotonic())
+            service.predict(request, done.set_result)
+            answers.append(done)
+            await asyncio.sleep(0)
+        for response in await asyncio.gather(*answers):
+            assert json.loads(response.body)["label"] == tiles.expect(tile[None])[0][0]
+        assert threads[0] != threading.main_thread().name
+        assert threads[1] == threading.main_thread().name
+        await service.stop()
 
     on_loop(test)
 

@@ -1,7 +1,8 @@
 """One lane on the event loop's own thread: for one core and short runs, where a second thread only costs wake-ups.
 
 The loop reads what came, then runs one batch, then reads again: a single server, whose queue is exact. Nothing can be
-read while a run is on, so runs must be a small part of the budget; `models` decides that.
+read while a run is on, so runs must be a small part of the budget; `models` decides that. A batch with a photo in it,
+which takes long to decode, is worked on by a thread meanwhile.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Inline:
         self._bench = job.bench()
         self._lane = Lane(0)
         self._turn_due: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._away: asyncio.Future[None] | None = None  # a batch that a thread works on
         self._since = -1.0
         self._last, self._behind = 0.0, False
         self._ended = threading.Event()
@@ -46,8 +49,7 @@ class Inline:
     def submit(self, group: Group) -> None:
         """Queue a group; it runs once the loop has read what else is there. Shed when the queue is full."""
         self._queue.offer(group)
-        if self._turn_due is None:
-            self._turn_due = asyncio.get_running_loop().call_soon(self._turn)
+        self._schedule()
 
     def withdraw(self, group: Group) -> None:
         """Nobody waits for this group any more: its tickets that still wait are skipped."""
@@ -59,13 +61,14 @@ class Inline:
         return list(self._queue.drain())
 
     def running(self, now: float) -> list[tuple[int, float]]:
-        """Whoever asks this on the loop finds the lane idle."""
-        return [(0, 0.0)]
+        """Whoever asks this on the loop finds the lane idle, or busy with a photo."""
+        batch = self._lane.batch
+        return [(len(batch.tickets), now - batch.taken) if batch is not None else (0, 0.0)]
 
     @property
     def alive(self) -> bool:
-        """Whether a run is still on: never, when the loop asks."""
-        return False
+        """Whether a run is still on, when the loop asks."""
+        return self._away is not None
 
     @property
     def busy(self) -> int:
@@ -88,21 +91,41 @@ class Inline:
         lost: list[Group] = []
         while isinstance(decision := self._policy.next_batch(self._queue, now, self._since), Drop):
             lost += give_up(self._queue, decision.groups)
+        loop = asyncio.get_running_loop()
         if isinstance(decision, Take) or lost:
             batch = formed(self._queue, decision, lost, now)
             if self._behind:  # somebody waited through the reads since the last run, so they are part of the cost
                 batch.began = self._last
+            self._since = -1.0
+            if batch.photo:
+                self._away = loop.run_in_executor(None, self._run, batch)
+                self._away.add_done_callback(lambda done: self._back(batch))
+                return
             if batch.tickets:
                 self._run(batch)
-            self._deliver(batch)
-            self._last, self._behind = batch.ran, self._queue.waiting > 0
-            self._since = -1.0
-        loop = asyncio.get_running_loop()
+            self._done(batch)
         if isinstance(decision, Wait):
-            self._turn_due = loop.call_later(max(0.0, decision.until - clock()), self._turn)
-        elif self._queue.waiting and self._turn_due is None:
-            self._turn_due = loop.call_soon(self._turn)
+            self._timer = loop.call_later(max(0.0, decision.until - clock()), self._schedule)
+        else:
+            self._schedule()
         self._polls.end()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()  # who arrives may fill the batch that it waits for
+            self._timer = None
+        if self._queue.waiting and self._turn_due is None and self._away is None and not self._ended.is_set():
+            self._turn_due = asyncio.get_running_loop().call_soon(self._turn)
+
+    def _done(self, batch: Batch) -> None:
+        self._deliver(batch)
+        self._last, self._behind = batch.ran, self._queue.waiting > 0
+
+    def _back(self, batch: Batch) -> None:
+        """A batch that a thread worked on is done."""
+        self._away = None
+        self._done(batch)
+        self._schedule()
 
     def _run(self, batch: Batch) -> None:
         lane = self._lane

@@ -23,7 +23,7 @@ from onbudget.engine.session import Runner, Stop, example
 from onbudget.engine.told import told
 from onbudget.serve.contract import Contract
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, ROW, where
+from onbudget.serve.wire import ARRAYS, BASE64, PHOTO, PICTURE, ROW, where
 
 Settled = list[tuple[Ticket, Any]]  # a ticket and its answer, or its RequestError
 
@@ -92,7 +92,7 @@ class Job:
         elif kind is ARRAYS:
             bench.rows[row] = data[0]
         else:
-            assert kind is PICTURE
+            assert kind in (PICTURE, PHOTO)
             assert self.contract.recipe is not None
             try:
                 self._decode(data, self.contract.recipe, out=bench.rows[row])

@@ -18,6 +18,7 @@ from onbudget.core.policy import Drop, Policy, Take, Wait
 from onbudget.core.queue import Group, Queue, Ticket
 from onbudget.engine.session import Stop
 from onbudget.serve.job import Bench, Job, Settled
+from onbudget.serve.wire import PHOTO
 
 log = logging.getLogger("onbudget")
 clock = time.monotonic
@@ -34,6 +35,7 @@ class Batch:
         "decoded",
         "error",
         "lost",
+        "photo",
         "ran",
         "rows",
         "settled",
@@ -53,6 +55,8 @@ class Batch:
         self.settled: Settled = []
         self.error: RequestError | None = None  # of the run: every ticket's
         self.closed = False
+        # Decoding it takes longer than the run: it says nothing of what other batches cost.
+        self.photo = any(ticket.payload[0] is PHOTO for ticket in tickets)
 
 
 class Lane:

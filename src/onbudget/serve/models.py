@@ -18,7 +18,6 @@ from onbudget.core.tasks import task_of
 from onbudget.engine.invariance import probe
 from onbudget.engine.machine import Machine
 from onbudget.engine.session import OrtRunner, SessionOptions, load_runner, provider_names
-from onbudget.engine.told import told
 from onbudget.serve.contract import Contract, contract_of
 from onbudget.serve.inline import Inline
 from onbudget.serve.job import Job

@@ -230,7 +230,7 @@ class Service:
 
     def _deliver(self, batch: Batch) -> None:
         """A lane's batch is back: every ticket has its answer or its error."""
-        if batch.rows and batch.error is None and self.model is not None and self.model.cost is not None:
+        if batch.rows and not (batch.error or batch.photo) and self.model is not None and self.model.cost is not None:
             self.model.cost.observe(batch.rows, batch.cpu, max(batch.ran - batch.began, 1e-6), batch.ran)
         for group in batch.lost:
             group.fail(Shed("it waited until it could not be in time any more", reason="expired", retry_after_s=1.0))
