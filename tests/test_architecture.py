@@ -76,6 +76,8 @@ def test_files_and_functions_stay_small(path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= 60, f"{path}:{node.lineno} {node.name} has {length} lines"
-            given = [a for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs if a.arg not in ("self", "cls")]
+            given = [
+                a for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs if a.arg not in ("self", "cls")
+            ]
             decorated = any("option" in ast.unparse(d) for d in node.decorator_list)
             assert decorated or len(given) <= 8, f"{path}:{node.lineno} {node.name} takes {len(given)} parameters"

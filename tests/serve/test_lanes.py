@@ -62,6 +62,18 @@ class Note:
         self.batch: Batch | None = None
 
 
+def settle(batch: Batch) -> None:
+    """What the event loop does with a batch."""
+    for ticket, answer in batch.settled:
+        if isinstance(answer, Exception):
+            ticket.group.fail(answer)  # type: ignore[arg-type]  # only RequestErrors are settled
+        else:
+            ticket.group.settle(ticket.index, answer)
+    if batch.error:
+        for ticket in batch.tickets:
+            ticket.group.fail(batch.error)
+
+
 class Bench:
     """Lanes whose posted batches land in a queue; `settle` does what the event loop would."""
 
@@ -82,14 +94,7 @@ class Bench:
 
     def settle(self) -> Batch:
         batch = self.posted.get(timeout=20)
-        for ticket, answer in batch.settled:
-            if isinstance(answer, Exception):
-                ticket.group.fail(answer)  # type: ignore[arg-type]  # only RequestErrors are settled
-            else:
-                ticket.group.settle(ticket.index, answer)
-        if batch.error:
-            for ticket in batch.tickets:
-                ticket.group.fail(batch.error)
+        settle(batch)
         return batch
 
     def wait_until(self, condition: Any) -> None:

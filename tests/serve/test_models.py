@@ -71,12 +71,11 @@ def test_a_model_that_never_answers_row_by_row_is_refused_at_the_start(tmp_path:
         ask(path, [1, 2])
 
 
-def test_a_model_that_answers_one_row_for_many_is_refused_at_the_start(tmp_path: Path) -> None:
-    """Right alone and wrong in company: the start names the sizes and the way to serve it (pain 35)."""
+def test_a_model_that_answers_one_row_for_many_is_served_one_at_a_time(tmp_path: Path) -> None:
+    """Right alone and wrong in company: nobody shares a run, and /ready says why (pain 35)."""
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)
     path = model(tmp_path / "mean.onnx", node, [info("x", FLOAT, ["n", 2])], info("y", FLOAT, ["m", 2]))
-    with pytest.raises(BundleError, match=r"1 rows of 'y' for a batch of 4.*--max-batch 1"):
-        ask(path, [1, 2])
+    assert json.loads(ask(path, [1, 2], [3, 4]).body) == {"predictions": [{"y": [1.0, 2.0]}, {"y": [3.0, 4.0]}]}
 
 
 def test_made_up_text_is_no_proof_against_a_model(tmp_path: Path) -> None:

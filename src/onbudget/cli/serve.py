@@ -24,7 +24,8 @@ def _greet(service: Service, url: str) -> None:
     budget = f"p95 budget {settings.p95 * 1000:g} ms, " if settings.p95 else ""
     _say(
         f"{url}  {model.path.name}: {model.lane_count} lane{'s' if model.lane_count > 1 else ''} × {settings.threads} "
-        f"thread{'s' if settings.threads > 1 else ''}, max batch {model.job.max_batch}, {settings.policy}, "
+        f"thread{'s' if settings.threads > 1 else ''}, max batch {model.policy.max_batch}, {model.policy.name}"
+        f"{' inline' if model.inline else ''}, "
         f"{budget}{model.runner.providers[0]}, ready in {model.load_seconds:.2f} s"
     )
     if model.contract.why_alone:

@@ -6,11 +6,14 @@ by a timer: *pull*, so that a batch is whatever came while the lane was busy, an
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from onbudget.core.queue import Queue
+from onbudget.core.queue import Group, Queue
+
+# Of each lane: how many items it runs (0: it is idle), and for how many seconds it has done so.
+Running = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,15 @@ class Wait:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """These requests can't be in time any more: answer them so, and ask again."""
+
+    groups: list[Group]
+
+
 class Policy(Protocol):
-    """What a free lane asks."""
+    """What the door and a free lane ask."""
 
     @property
     def name(self) -> str:
@@ -42,7 +52,14 @@ class Policy(Protocol):
         """The most items that it ever takes."""
         ...
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | None:
+    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
+        """Let a request of `items` in behind `waiting` ones, or raise Shed or TooLarge.
+
+        `running` tells of each lane; `age` is for how many seconds the request has existed.
+        """
+        ...
+
+    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """The next batch for a lane that is free at `now`; None when nothing waits.
 
         `since` is when this lane, being free, first saw a waiting ticket (perhaps one that another lane took). Times
@@ -51,7 +68,7 @@ class Policy(Protocol):
         ...
 
 
-def _oldest(queue: Queue) -> tuple[Hashable, int, float] | None:
+def oldest(queue: Queue) -> tuple[Hashable, int, float] | None:
     """The bucket whose head has waited longest, its live tickets, and when that head arrived."""
     best = None
     for ticket, live in queue.heads():
@@ -67,12 +84,15 @@ class Greedy:
     max_batch: int
     name: str = "greedy"
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | None:
+    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
+        """Everybody comes in; only the queue's own bounds refuse."""
+
+    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """Everything that waits in the oldest bucket, up to `max_batch`."""
-        oldest = _oldest(queue)
-        if oldest is None:
+        found = oldest(queue)
+        if found is None:
             return None
-        key, live, _ = oldest
+        key, live, _ = found
         return Take(key, self.max_batch, "full") if live >= self.max_batch else Take(key, live, "idle")
 
 
@@ -84,12 +104,15 @@ class Timer:
     max_wait: float
     name: str = "timer"
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | None:
+    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
+        """Everybody comes in; only the queue's own bounds refuse."""
+
+    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """A full batch at once; a smaller one when `max_wait` has passed since the lane saw its first ticket."""
-        oldest = _oldest(queue)
-        if oldest is None:
+        found = oldest(queue)
+        if found is None:
             return None
-        key, live, arrived = oldest
+        key, live, arrived = found
         if live >= self.max_batch:
             return Take(key, self.max_batch, "full")
         began = max(since, arrived)  # `since` may be of a ticket that is gone

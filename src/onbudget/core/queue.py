@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from onbudget.core.errors import RequestError, Shed, TooLarge
@@ -131,6 +132,11 @@ class Queue:
                 while not tickets[0].queued:
                     tickets.popleft()
                 yield tickets[0], bucket.live
+
+    def peek(self, key: Hashable, count: int) -> list[Ticket]:
+        """Up to `count` live tickets of one bucket, oldest first, left where they are."""
+        live = (ticket for ticket in self._buckets[key].tickets if ticket.queued)
+        return list(islice(live, count))
 
     def take(self, key: Hashable, count: int) -> list[Ticket]:
         """Up to `count` live tickets of one bucket, oldest first."""

@@ -131,9 +131,7 @@ def _pool(port: Port, open_axis: int, recipe: Recipe | None, seed: int) -> Array
     return np.stack([_row(kind, port.dtype, shape, rng, bounds) for kind in _KINDS * 2])
 
 
-def _row(
-    kind: str, dtype: str, shape: tuple[int, ...], rng: Noise, bounds: tuple[float, float] | None
-) -> Array:
+def _row(kind: str, dtype: str, shape: tuple[int, ...], rng: Noise, bounds: tuple[float, float] | None) -> Array:
     """One row: quiet is close to zero (or to the lower bound), loud is at the ends of what the input may hold."""
     if dtype == "":
         raise _Broken("an input is a sequence or a map, which has no batch axis")

@@ -27,7 +27,7 @@ class Noise:
             x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-        return ((x >> np.uint64(11)) * 2.0**-53).reshape(tuple(shape))
+        return ((x >> np.uint64(11)) * np.float64(2.0**-53)).astype(np.float64).reshape(tuple(shape))
 
     def integers(self, low: int, high: int, shape: Sequence[int]) -> npt.NDArray[np.int64]:
         """Whole numbers from `low` to `high` - 1."""

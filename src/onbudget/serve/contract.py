@@ -53,6 +53,11 @@ class Contract:
         return prod(self.shape) * self.dtype.itemsize
 
     @cached_property
+    def wire_bytes(self) -> int:
+        """About as many bytes as one item takes in a body, in base64; 0 where nothing can be said."""
+        return 0 if self.pictures and self.row_bytes > 2**16 else self.row_bytes * 4 // 3
+
+    @cached_property
     def pictures(self) -> bool:
         """Whether an item may be a picture: the recipe says how to decode it."""
         return self.recipe is not None and self.recipe.kind == "picture"

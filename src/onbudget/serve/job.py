@@ -7,6 +7,7 @@ its batch-mates anything.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from onbudget.engine.session import Runner, Stop, example
 from onbudget.engine.told import told
 from onbudget.serve.contract import Contract
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, ROW, where
+from onbudget.serve.wire import ARRAYS, BASE64, PHOTO, PICTURE, ROW, where
 
 Settled = list[tuple[Ticket, Any]]  # a ticket and its answer, or its RequestError
 
@@ -91,7 +92,7 @@ class Job:
         elif kind is ARRAYS:
             bench.rows[row] = data[0]
         else:
-            assert kind is PICTURE
+            assert kind in (PICTURE, PHOTO)
             assert self.contract.recipe is not None
             try:
                 self._decode(data, self.contract.recipe, out=bench.rows[row])
@@ -138,12 +139,15 @@ class Job:
                 )
         return [array[:count] for array in arrays] if self.run_rows else arrays
 
-    def rehearse(self, rows: int) -> None:
-        """One run on made-up items, to warm a batch size; open axes other than the batch are taken as 1.
+    def rehearse(self, rows: int) -> float:
+        """One run on made-up items → its seconds; open axes other than the batch are taken as 1.
 
         RunFailed where the answer has another number of rows.
         """
         feeds = {port.name: example(port, self.run_rows or rows) for port in self.contract.inputs}
+        began = time.perf_counter()
         arrays = self.runner.run(feeds, self.task.outputs)
+        took = time.perf_counter() - began
         if self.contract.batch != 0:
             self._checked(arrays, rows)
+        return took

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from onbudget.core.errors import RequestError, RunFailed
-from onbudget.core.policy import Policy, Take, Wait
+from onbudget.core.policy import Drop, Policy, Take, Wait
 from onbudget.core.queue import Group, Queue, Ticket
 from onbudget.engine.session import Stop
-from onbudget.serve.job import Job, Settled
+from onbudget.serve.job import Bench, Job, Settled
+from onbudget.serve.wire import PHOTO
 
 log = logging.getLogger("onbudget")
 clock = time.monotonic
@@ -27,16 +28,35 @@ GRACE = 2.0  # seconds between telling a stuck run to stop and giving its thread
 class Batch:
     """Tickets that a lane took together. Times are monotonic seconds; `settled` pairs each ticket with its answer."""
 
-    __slots__ = ("closed", "decoded", "error", "ran", "rows", "settled", "taken", "tickets", "why")
+    __slots__ = (
+        "began",
+        "closed",
+        "cpu",
+        "decoded",
+        "error",
+        "lost",
+        "photo",
+        "ran",
+        "rows",
+        "settled",
+        "taken",
+        "tickets",
+        "why",
+    )
 
     def __init__(self, tickets: list[Ticket], why: str, taken: float) -> None:
         self.tickets = tickets
         self.why = why
         self.taken = self.decoded = self.ran = taken
+        self.began = taken  # where its cost is counted from: an inline lane's reads before it belong to it
         self.rows = 0  # what went through the model
+        self.cpu = 0.0  # seconds of the lane's own thread, decoding included
+        self.lost: list[Group] = []  # given up by the policy when this batch was formed
         self.settled: Settled = []
         self.error: RequestError | None = None  # of the run: every ticket's
         self.closed = False
+        # Decoding it takes longer than the run: it says nothing of what other batches cost.
+        self.photo = any(ticket.payload[0] is PHOTO for ticket in tickets)
 
 
 class Lane:
@@ -52,6 +72,10 @@ class Lane:
         self.abandoned = False
         self.lock = threading.Lock()  # guards batch, stop and closing against the watchdog
         self.thread: threading.Thread | None = None
+
+    def renew(self) -> None:
+        """A fresh stop switch: one that was set stays set."""
+        self.stop, self.stopping = Stop(), False
 
 
 class Lanes:
@@ -104,6 +128,11 @@ class Lanes:
                 lane.thread.join(max(0.0, end - clock()))
         return left
 
+    def running(self, now: float) -> list[tuple[int, float]]:
+        """Of each lane: how many tickets it works on, and for how many seconds; (0, 0) for an idle one."""
+        batches = [lane.batch for lane in self._lanes]
+        return [(len(batch.tickets), now - batch.taken) if batch is not None else (0, 0.0) for batch in batches]
+
     @property
     def alive(self) -> bool:
         """Whether a thread still runs; after `stop`: whether a run did not listen."""
@@ -130,11 +159,14 @@ class Lanes:
             batch = self._next()
             if batch is None:
                 return
+            if not batch.tickets:
+                self._post(batch)
+                continue
             with lane.lock:
                 lane.batch = batch
                 if lane.stopping:  # the last run was told to stop; the switch is not reusable
-                    lane.stop, lane.stopping = Stop(), False
-            self._run(bench, lane, batch)
+                    lane.renew()
+            run_batch(self._job, bench, lane, batch)
             with lane.lock:
                 lane.batch = None
                 mine = not batch.closed
@@ -147,17 +179,21 @@ class Lanes:
     def _next(self) -> Batch | None:
         """Wait for the policy's next batch; None when the lanes end."""
         since = -1.0
+        lost: list[Group] = []
         with self._wake:
             while True:
                 now = clock()
                 if since < 0 and self._queue.waiting:
                     since = now
                 decision = self._policy.next_batch(self._queue, now, since)
-                if isinstance(decision, Take):
-                    tickets = self._queue.take(decision.key, decision.count)
+                if isinstance(decision, Drop):
+                    lost += give_up(self._queue, decision.groups)
+                    continue
+                if isinstance(decision, Take) or lost:
+                    batch = formed(self._queue, decision, lost, now)
                     if self._idle and self._queue.waiting:
                         self._wake.notify()  # a group wakes one lane, however many batches it makes
-                    return Batch(tickets, decision.why, now)
+                    return batch
                 if self._ending:
                     return None
                 self._idle += 1
@@ -165,20 +201,6 @@ class Lanes:
                 self._idle -= 1
                 if not self._queue.waiting:
                     since = -1.0
-
-    def _run(self, bench: Any, lane: Lane, batch: Batch) -> None:
-        try:
-            feeds, good, batch.settled = self._job.prepare(bench, batch.tickets)
-            batch.decoded = clock()
-            batch.rows = len(good)
-            if good:
-                batch.settled += self._job.run(feeds, good, lane.stop)
-        except RunFailed as error:
-            batch.error = _told(error, lane)
-        except Exception:
-            log.exception("a lane's work raised; its %d items are answered 500", len(batch.tickets))
-            batch.error = RunFailed("an internal error while the batch was worked on; the server's log has it")
-        batch.ran = clock()
 
     # ---- the watchdog, called by the event loop every so often ----
 
@@ -212,6 +234,42 @@ class Lanes:
         self._abandoned.append(self._lanes[index])
         self._lanes[index] = Lane(index)
         self._launch(self._lanes[index])
+
+
+def give_up(queue: Queue, groups: list[Group]) -> list[Group]:
+    """Take these groups' waiting tickets out → each group once."""
+    once = list(dict.fromkeys(groups))
+    for group in once:
+        queue.withdraw(group)
+    return once
+
+
+def formed(queue: Queue, decision: Take | Wait | None, lost: list[Group], now: float) -> Batch:
+    """The batch that a policy decided on; without tickets where it only gave groups up."""
+    if isinstance(decision, Take):
+        batch = Batch(queue.take(decision.key, decision.count), decision.why, now)
+    else:
+        batch = Batch([], "lost", now)
+    batch.lost = lost
+    return batch
+
+
+def run_batch(job: Job, bench: Bench, lane: Lane, batch: Batch) -> None:
+    """Decode and run a batch on this thread; whatever happens, every ticket has its answer or the batch its error."""
+    cpu = time.thread_time()
+    try:
+        feeds, good, batch.settled = job.prepare(bench, batch.tickets)
+        batch.decoded = clock()
+        batch.rows = len(good)
+        if good:
+            batch.settled += job.run(feeds, good, lane.stop)
+    except RunFailed as error:
+        batch.error = _told(error, lane)
+    except Exception:
+        log.exception("a lane's work raised; its %d items are answered 500", len(batch.tickets))
+        batch.error = RunFailed("an internal error while the batch was worked on; the server's log has it")
+    batch.ran = clock()
+    batch.cpu = time.thread_time() - cpu
 
 
 def _told(error: RunFailed, lane: Lane) -> RunFailed:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from onbudget.core.cost import Cost, Online
+from onbudget.core.deadline import Deadline
 from onbudget.core.errors import BundleError
 from onbudget.core.metadata import Metadata
+from onbudget.core.policy import Greedy, Policy, Timer
 from onbudget.core.queue import Queue
 from onbudget.core.tasks import task_of
+from onbudget.engine.invariance import probe
 from onbudget.engine.machine import Machine
 from onbudget.engine.session import OrtRunner, SessionOptions, load_runner, provider_names
-from onbudget.engine.told import told
 from onbudget.serve.contract import Contract, contract_of
+from onbudget.serve.inline import Inline
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import Batch, Lanes
+from onbudget.serve.polls import Polls
 from onbudget.serve.settings import Settings
+from onbudget.serve.warm import warm
+
+RESERVE_S, RESERVE = 0.0003, 0.03  # seconds, and a part of the budget, for reading and replying
+INLINE_S = 0.005  # longest run on the loop's thread where there is no budget to measure it by
 
 
 class Model:
@@ -32,51 +42,61 @@ class Model:
         self.runner: OrtRunner = load_runner(path, options)
         self.contract: Contract = contract_of(self.runner)
         task = task_of(self.runner.metadata, {port.name: port.shape for port in self.runner.outputs})
+        if self.contract.batch is None and not self.contract.why_alone and settings.max_batch > 1:
+            self._probe(task.outputs)
         self.job = Job(self.runner, self.contract, task, settings.max_batch, settings)
         self.lane_count = settings.lanes or max(1, Machine.read().threads() // settings.threads)
-        self.warmed = self._warm(settings.warm_up)
+        try:
+            costs = warm(self.job, settings.warm_up)
+        except BundleError as error:
+            raise BundleError(f"{path}: {error}") from error
+        self.warmed = sorted(costs)
+        self.cost = Online(Cost.of(costs)) if costs else None
+        self.policy = self._policy()
+        self.inline = self._fits_inline()
         self.load_seconds = time.monotonic() - began
         self.queue = Queue(settings.max_queue, settings.max_queue_bytes)
-        self.lanes: Lanes
+        self.lanes: Lanes | Inline
 
-    def start(self, post: Callable[[Batch], Any]) -> None:
-        """Start the lanes; `post` is called from their threads."""
-        policy = self.settings.make_policy(self.job.max_batch)
-        self.lanes = Lanes(self.job, policy, self.queue, self.lane_count, post)
+    def start(self, post: Callable[[Batch], Any], deliver: Callable[[Batch], None], polls: Polls) -> None:
+        """Start the lanes: threads call `post` with each batch, an inline lane calls `deliver`, on the loop."""
+        if self.inline:
+            self.lanes = Inline(self.job, self.policy, self.queue, deliver, polls)
+        else:
+            self.lanes = Lanes(self.job, self.policy, self.queue, self.lane_count, post)
         self.lanes.start()
+
+    def _policy(self) -> Policy:
+        """The policy that was asked for; deadline's largest batch is the smallest that loses next to no capacity."""
+        settings, most = self.settings, self.job.max_batch
+        if settings.policy == "timer":
+            return Timer(most, settings.max_wait)
+        if settings.policy == "greedy" or settings.p95 is None or self.cost is None:
+            return Greedy(most)
+        prior = self.cost.prior
+        # A request may arrive just after a batch has left and ride in the next one: two runs must fit.
+        most = max(1, min(prior.best_batch(most), prior.largest_within(settings.p95 / 2, most)))
+        return Deadline(most, settings.p95, self.cost, RESERVE_S + RESERVE * settings.p95)
+
+    def _probe(self, outputs: Sequence[str]) -> None:
+        """Try with a few rows whether they leave each other alone, where the passport does not say."""
+        if "batch_mates" in self.metadata.parity:
+            return
+        mates = probe(self.runner, max_batch=3, recipe=self.contract.recipe, outputs=outputs)
+        if not mates.ok and mates.sizes:
+            self.contract = replace(self.contract, why_alone=mates.reason)
 
     @property
     def metadata(self) -> Metadata:
         """The passport; an empty one for a plain .onnx."""
         return self.runner.metadata or Metadata()
 
-    def _warm(self, budget: float) -> list[int]:
-        """Run batch 1 and the largest first, then what the time allows of the others → the sizes that were run."""
-        largest = self.job.max_batch
-        sizes = [1] if largest == 1 else [1, largest]
-        others = [n for n in range(2, largest) if self.job.run_rows == 0]
-        end = time.monotonic() + budget
-        warmed = []
-        try:
-            for size in sizes:
-                self.job.rehearse(size)
-                warmed.append(size)
-            for size in others:
-                if time.monotonic() > end:
-                    break
-                self.job.rehearse(size)
-                warmed.append(size)
-        except Exception as error:
-            if warmed:  # a size between that fails: the batch axis is not what it says
-                raise BundleError(
-                    f"{self.path}: it runs with {warmed} items but not with {size}: {told(error)}; "
-                    "`onbudget check` says which node, and --max-batch 1 serves it one at a time"
-                ) from error
-            made_up = any(None in shape for shape in self.contract.shapes)
-            if made_up or any(port.dtype == "object" for port in self.contract.inputs):
-                return []  # made-up sizes and texts are no proof that the model is broken
-            raise BundleError(f"{self.path}: a first run failed: {told(error)}") from error
-        return sorted(warmed)
+    def _fits_inline(self) -> bool:
+        """Whether the model may run on the event loop's thread: one lane, one core, and runs too short to feel."""
+        if self.cost is None or self.lane_count > 1 or self.settings.threads > 1 or Machine.read().cores() >= 2:
+            return False
+        allowed = (self.settings.p95 or INLINE_S * 4) / 4
+        return self.cost.prior.seconds(self.policy.max_batch) <= allowed
 
     def described(self) -> dict[str, Any]:
         """What callers need to know to send items, and the effective settings: the body of `/ready`."""
@@ -95,11 +115,12 @@ class Model:
             },
             "providers": list(self.runner.providers),
             "settings": {
-                "policy": settings.policy,
+                "policy": self.policy.name,
                 "p95_ms": settings.p95 * 1000 if settings.p95 else None,
                 "lanes": self.lane_count,
                 "threads": settings.threads,
-                "max_batch": self.job.max_batch,
+                "max_batch": self.policy.max_batch,
+                "inline": self.inline,
                 "one_at_a_time": contract.why_alone,
                 "max_items": settings.max_items,
                 "max_queue": settings.max_queue,

@@ -23,6 +23,7 @@ from onbudget.serve.exchange import Request, Response, refusal
 from onbudget.serve.service import Service
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers
+SWALLOW = 64 * 1024  # bytes: a refused body up to here is read and thrown away, and the connection stays
 LINGER = 1.0  # seconds that a refused body is read and thrown away for, so that its sender gets to read the refusal
 STATUS = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in http.HTTPStatus}
 
@@ -38,6 +39,7 @@ class _Fast:
         "keep_alive",
         "message_event",
         "query",
+        "refused",
         "response_complete",
         "size",
     )
@@ -49,6 +51,7 @@ class _Fast:
         self.chunks: list[bytes] = []
         self.size = 0
         self.group: Group | None = None
+        self.refused: RequestError | None = None  # at its head; told once its body has gone by
         self.response_complete = False
         self.disconnected = False
         self.message_event = _NOBODY
@@ -73,6 +76,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._timer: asyncio.TimerHandle | None = None  # for the head, then for a fast request's body
         self._head_bytes = 0
+        self._age = 0.0  # the most seconds that what is being read may have lain unread
         self._fast: _Fast | None = None  # the fast request that is open, while it is
         self._lingering = False  # answered for the last time: what still comes is thrown away
         self._upgrade = False  # the head at hand asks for another protocol
@@ -99,6 +103,8 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._lingering:
             return
+        if self.service.polls is not None:
+            self._age = self.service.polls.read()
         self._unset_keepalive_if_required()
         try:
             while data:
@@ -173,9 +179,16 @@ class Protocol(HttpToolsProtocol):
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         self._fast = self.cycle = _Fast(self.headers, query, keep_alive)  # type: ignore[assignment]  # it poses as one
+        length = 0
         for name, value in self.headers:
             if name == b"content-length":
-                self._limit(int(value))
+                length = int(value)
+                self._limit(length)
+        refused = self.service.gate(length, self._age)
+        if refused is not None and (self.expect_100_continue or length > SWALLOW):
+            self._refuse(refused)
+        elif self._fast is not None:
+            self._fast.refused = refused
         if self.expect_100_continue and self._fast is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -188,7 +201,8 @@ class Protocol(HttpToolsProtocol):
         if fast is None or cast(object, self.cycle) is not fast:
             super().on_body(body)
             return
-        fast.chunks.append(body)
+        if fast.refused is None:
+            fast.chunks.append(body)
         fast.size += len(body)
         self._limit(fast.size)
 
@@ -201,11 +215,17 @@ class Protocol(HttpToolsProtocol):
             super().on_message_complete()
             return
         self._disarm()
+        if fast.refused is not None:
+            self.service.count(fast.refused.code)
+            self._answer(refusal(fast.refused))
+            return
         if self.service.state == "loading":
             self.service.start()
         body = fast.chunks[0] if len(fast.chunks) == 1 else b"".join(fast.chunks)
         fast.chunks.clear()
-        fast.group = self.service.predict(Request(fast.headers, body, fast.query, time.monotonic()), self._answer)
+        fast.group = self.service.predict(
+            Request(fast.headers, body, fast.query, time.monotonic() - self._age), self._answer
+        )
 
     def _limit(self, size: int) -> None:
         try:

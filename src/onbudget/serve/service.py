@@ -14,7 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from onbudget.core.errors import BundleError, NotReady, OnbudgetError, RequestError, RunFailed, TooLarge
+from onbudget.core.errors import (
+    BundleError,
+    NotReady,
+    OnbudgetError,
+    RequestError,
+    RunFailed,
+    Shed,
+    TooLarge,
+)
 from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
@@ -23,6 +31,7 @@ from onbudget.serve.exchange import Request, Response, as_json, refusal
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
 from onbudget.serve.models import Model
+from onbudget.serve.polls import Polls
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import Parsed, answer, parse
 
@@ -57,6 +66,7 @@ class Service:
         self._starting: asyncio.Task[None] | None = None
         self._drain_by: float | None = None  # until when accepted requests may take, once the doors are closed
         self._open: set[Group] = set()
+        self.polls: Polls | None = None  # once it is loaded
 
     # ---- life ----
 
@@ -82,7 +92,8 @@ class Service:
             raise
         if self.state != "loading":  # told to stop meanwhile
             return
-        model.start(partial(self._post, self._loop))
+        self.polls = Polls(self._loop)
+        model.start(partial(self._post, self._loop), self._deliver, self.polls)
         self.model = model
         self.metrics.serve(model, lambda: self.state == "ready")
         self.state = "ready"
@@ -151,6 +162,10 @@ class Service:
             if model is None or self.state not in ("ready", "draining"):
                 raise self._not_ready()
             parsed = parse(request, model.contract, self.settings)
+            now = clock()
+            model.policy.admit(
+                model.queue.waiting, model.lanes.running(now), len(parsed.items), now - request.arrived, now
+            )
             call = Call(parsed, reply)
             group = Group(request.arrived, len(request.body), self._reply, call)
             for kind, data, key in parsed.items:
@@ -178,6 +193,26 @@ class Service:
         """A request that ended before it reached `predict`; `since` is when its head was read."""
         self.metrics.request(outcome, clock() - since if since is not None else 0.0)
 
+    def gate(self, length: int, age: float) -> Shed | None:
+        """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now.
+
+        Costs a small part of what reading it would: that is why it is asked before.
+        """
+        model = self.model
+        if model is None or self.state not in ("ready", "draining"):
+            return None
+        now = clock()
+        items = max(1, length // model.contract.wire_bytes) if model.contract.wire_bytes else 1
+        try:
+            model.policy.admit(
+                model.queue.waiting, model.lanes.running(now), min(items, self.settings.max_items), age, now
+            )
+        except Shed as error:
+            return error
+        except TooLarge:
+            return None  # an estimate is not enough to say never
+        return None
+
     def cancel(self, group: Group) -> None:
         """The caller hung up: its places are free at once, and what runs for it is thrown away."""
         if group.withdrawn:
@@ -195,6 +230,10 @@ class Service:
 
     def _deliver(self, batch: Batch) -> None:
         """A lane's batch is back: every ticket has its answer or its error."""
+        if batch.rows and not (batch.error or batch.photo) and self.model is not None and self.model.cost is not None:
+            self.model.cost.observe(batch.rows, batch.cpu, max(batch.ran - batch.began, 1e-6), batch.ran)
+        for group in batch.lost:
+            group.fail(Shed("it waited until it could not be in time any more", reason="expired", retry_after_s=1.0))
         for ticket, result in batch.settled:
             group = ticket.group
             group.note.batch = batch

@@ -8,7 +8,6 @@ from typing import Any
 from onbudget.core import units
 from onbudget.core.errors import UsageError
 from onbudget.core.options import option
-from onbudget.core.policy import Greedy, Policy, Timer
 
 FORMATS = ("jpeg", "png", "webp")
 
@@ -55,7 +54,12 @@ class Settings:
     lanes: int = option("0", "Threads that run the model; 0: one a core.", parse=_count(0, 64), metavar="N")
     threads: int = option("1", "Threads inside one run (intra-op).", parse=_count(1, 64), metavar="N")
     max_batch: int = option("16", "Largest batch that a lane runs.", parse=_count(1, 1024), metavar="N")
-    policy: str = option("greedy", "greedy: run what waits; timer: wait for company.", choices=("greedy", "timer"))
+    policy: str = option(
+        "auto",
+        "deadline: refuse what would end late; greedy: run what waits; timer: wait for company; auto: deadline where "
+        "there is a --p95, else greedy.",
+        choices=("auto", "deadline", "greedy", "timer"),
+    )
     max_wait: float = option("2ms", "How long --policy timer waits.", parse=units.seconds, metavar="DURATION")
     provider: str = option("cpu", "Execution providers in order; the first must be active.", metavar="A[,B]")
     max_items: int = option("32", "Most items in one request.", parse=_count(1, 4096), metavar="N")
@@ -85,8 +89,7 @@ class Settings:
         "30s", "At the end: how long accepted requests may take.", parse=units.seconds, metavar="DURATION"
     )
 
-    def make_policy(self, max_batch: int) -> Policy:
-        """The policy object for lanes that run up to `max_batch` items."""
-        if self.policy == "timer":
-            return Timer(max_batch, self.max_wait)
-        return Greedy(max_batch)
+    def __post_init__(self) -> None:
+        """UsageError for options that need each other."""
+        if self.policy == "deadline" and self.p95 is None:
+            raise UsageError("--policy deadline holds a budget, so it needs one: add --p95 20ms")

@@ -1,0 +1,139 @@
+"""The door of the fast path: a refusal before the body is read, on a connection that stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from onbudget.core.errors import Shed
+from onbudget.core.policy import Greedy
+from onbudget.serve.app import Front
+from onbudget.serve.protocol import Protocol
+from onbudget.serve.service import Service
+from onbudget.serve.settings import Settings
+from tests.support.tiles import Tiles
+
+
+class Door:
+    """A policy that refuses while it is shut, keeps what it was asked, and is greedy inside."""
+
+    name = "door"
+    max_batch = 4
+
+    def __init__(self) -> None:
+        self.shut = True
+        self.asked: list[tuple[int, int]] = []
+        self.next_batch = Greedy(self.max_batch).next_batch
+
+    def admit(self, waiting: int, running: Any, items: int, age: float, now: float) -> None:
+        self.asked.append((waiting, items))
+        if self.shut:
+            raise Shed("the answer would come late", reason="late", retry_after_s=0.004)
+
+
+class Transport:
+    """What a protocol writes."""
+
+    def __init__(self) -> None:
+        self.out = b""
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.out += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+def request(body: bytes, *lines: bytes) -> bytes:
+    head = [b"POST /predict HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *lines]
+    return b"\r\n".join(head) + b"\r\n\r\n" + body
+
+
+def at_the_door(tiles: Tiles, test: Callable[[Protocol, Transport, Door, Service], Awaitable[None]]) -> None:
+    async def go() -> None:
+        service = Service(tiles.bundle, Settings(lanes=1))
+        await service.start()
+        assert service.model is not None
+        door = Door()
+        service.model.policy = door
+        config = uvicorn.Config(Front(service), http=Protocol, ws="none", log_config=None, access_log=False)
+        config.load()
+        kind = type("OneProtocol", (Protocol,), {"service": service})
+        protocol = kind(config, ServerState(), {}, _loop=asyncio.get_running_loop())
+        transport = Transport()
+        protocol.connection_made(transport)
+        await test(protocol, transport, door, service)
+        protocol.connection_lost(None)
+        await service.stop()
+
+    asyncio.run(asyncio.wait_for(go(), 30))
+
+
+def body_of(tiles: Tiles, count: int = 1) -> bytes:
+    return json.dumps({"tiles": [b64encode(t.tobytes()).decode() for t in tiles.some(count)]}).encode()
+
+
+def test_a_refusal_swallows_the_body_and_keeps_the_connection(tiles: Tiles) -> None:
+    """429 with its reason and when to come back; the next request on the same connection is served."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        body = body_of(tiles)
+        protocol.data_received(request(body)[:-20])
+        assert transport.out == b""  # its body is still on the way
+        protocol.data_received(request(body)[-20:])
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+        assert b'"reason": "late"' in transport.out
+        assert b'"retry_after_ms": 4' in transport.out
+        assert b"retry-after: 1\r\n" in transport.out
+        assert b"connection: close" not in transport.out
+        door.shut = False
+        transport.out = b""
+        protocol.data_received(request(body))
+        while not transport.out:
+            await asyncio.sleep(0.001)
+        assert transport.out.startswith(b"HTTP/1.1 200 ")
+
+    at_the_door(tiles, test)
+
+
+def test_who_asks_first_is_refused_first(tiles: Tiles) -> None:
+    """`Expect: 100-continue` gets its 429 and no 100; so does a body too large to swallow."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        protocol.data_received(request(b"", b"expect: 100-continue").replace(b"length: 0", b"length: 5000"))
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+        assert b"connection: close" in transport.out
+
+    async def large(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        protocol.data_received(request(b"").replace(b"length: 0", b"length: 900000"))
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+
+    at_the_door(tiles, test)
+    at_the_door(tiles, large)
+
+
+def test_the_door_guesses_the_items_from_the_length(tiles: Tiles) -> None:
+    """A body of three rows is asked for as three, before any of it is parsed; what waits is counted."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        protocol.data_received(request(body_of(tiles, 3)))
+        assert door.asked == [(0, 3)]
+
+    at_the_door(tiles, test)
