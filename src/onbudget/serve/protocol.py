@@ -90,6 +90,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._unset_keepalive_if_required()  # after a reset too: it would hold this connection's memory till it fires
         fast = self._fast
         if fast is not None and fast.group is not None:
             self.service.cancel(fast.group)  # the caller hung up: its place is free
