@@ -97,7 +97,6 @@ def test_a_pause_of_the_server_shows_in_its_p95(serve: Serve) -> None:
     assert (told.answered, told.offered) == (len(run.hits), len(run.hits))
     assert told.latency.p95 > 1.0
     assert told.latency.p50 < 0.5
-    assert told.steadiness.word == "steady"
     assert 1.7 < told.latency.largest < 5
 
 
