@@ -132,6 +132,7 @@ def test_the_example_is_a_request_that_works(kind: str) -> None:
         ({"tile": ["QUJD"]}, False),
         ({"tiles": "QUJD"}, False),
         ({"tiles": ["QUJD"], "top": 0}, False),
+        ({"tiles": ["QUJD"], "top": None}, True),  # what clients write that have no value
         ({}, False),
     ],
 )
@@ -196,7 +197,7 @@ def test_the_limits_are_the_settings() -> None:
     told = document(info({"x": ("uint8", (64, 48, 3))}, PICTURE_RECIPE, CLASSIFY, max_items=7, max_pixels=2_000_000))
     assert "7 items and 16 MB a request; pictures: JPEG, PNG, WebP, 2 megapixels" in told["info"]["description"]
     files = body(told)["multipart/form-data"]["schema"]["properties"]["file"]
-    assert files["maxItems"] == 7
+    assert (files["minItems"], files["maxItems"]) == (1, 7)
 
 
 # ── the page and the served document ──

@@ -129,6 +129,7 @@ def _predict(info: ApiInfo) -> Data:
         files = {
             "type": "array",
             "items": _BINARY,
+            "minItems": 1,
             "maxItems": settings.max_items,
             "description": "One or many pictures.",
         }
@@ -195,7 +196,9 @@ def _small(name: str, summary: str, schema: str, *refusals: int) -> Data:
 def _schemas(info: ApiInfo) -> Data:
     field, many = info.contract.field, {"minItems": 1, "maxItems": info.settings.max_items}
     names = dict.fromkeys((field, "instances"))  # the model's own name first; both where they differ
-    top = {} if info.metadata.task == "tensors" else {"top": {"type": "integer", "minimum": 1, "maximum": 1000}}
+    top = (
+        {} if info.metadata.task == "tensors" else {"top": {"type": ["integer", "null"], "minimum": 1, "maximum": 1000}}
+    )
     # A list of items, or the flat numbers of exactly one item (which are as many as the item has).
     given: Data = {"type": "array", "items": _ref("Item"), **({"minItems": 1} if _flat(info) else many)}
     health = {"status": {"const": "ok"}, "classes": {"type": "array", "items": _STRING}, "params": {"type": "integer"}}
