@@ -339,6 +339,21 @@ def test_a_bomb_is_refused_before_decoding(bomb: Callable[[int, int], bytes]) ->
         decode(data, Recipe(kind="picture", shape=(8, 8, 3), resize="stretch", size=(8, 8)))
 
 
+def test_fill_bytes_cost_no_step_each() -> None:
+    """A JPEG of megabytes of 0xFF is looked at in a few steps: probing runs on the event loop."""
+
+    class Counted(bytes):
+        steps = 0
+
+        def __getitem__(self, key: Any) -> Any:
+            Counted.steps += 1
+            return super().__getitem__(key)
+
+    with pytest.raises(BadContent, match="before its size is told"):
+        probe(Counted(b"\xff\xd8\xff" + b"\xff" * 100_000))
+    assert Counted.steps < 20
+
+
 def test_the_pixel_limit_is_inclusive() -> None:
     """Exactly the limit is taken, one pixel more is not."""
     data = saved(scene(10, 10))

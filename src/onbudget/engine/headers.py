@@ -7,6 +7,7 @@ is refused: a few bytes can declare billions of pixels. Parsers follow the forma
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Collection
 from typing import NamedTuple
@@ -40,6 +41,7 @@ _SOF = struct.Struct(">BHHB")  # precision, height, width, components
 _SIZE_BE = struct.Struct(">II")
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+_FILL = re.compile(rb"\xff+")  # before a marker may lie any number of them: megabytes in a hostile file
 _BARE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
 
@@ -50,8 +52,7 @@ def _jpeg(data: bytes) -> Probe:
         at = data.find(b"\xff", at)  # like libjpeg, junk before a marker is skipped
         if at < 0:
             raise BadContent("a JPEG that ends before its size is told")
-        while data[at : at + 1] == b"\xff":
-            at += 1
+        at = _FILL.match(data, at).end()  # type: ignore[union-attr]  # there is one at least
         head = data[at : at + 3]
         if len(head) < 3:
             raise BadContent("a JPEG that ends before its size is told")
