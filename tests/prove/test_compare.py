@@ -53,6 +53,7 @@ def test_windows_add_up() -> None:
     assert math.isinf(row.spread().p95)
     assert row.share(0.025) == 0.5
     assert row.share(0.030) == 0.925
+    assert row.refused() == 0.075
     assert row.batch() == 4.0
     assert row.judge(0.025).word == "missed"
     assert row.judge(0.5).late == 60
@@ -150,15 +151,16 @@ def test_flat_out_keeps_every_connection_busy(served: Served) -> None:
     assert len(handler.callers) == CONNECTIONS
 
 
-def test_flat_out_stops_at_a_server_that_refuses(served: Served) -> None:
-    """An answer other than 200 ends the measurement with the server's name, its status and its words."""
+@pytest.mark.parametrize(("status", "words"), [(500, "answered 500"), (429, "refused every request")])
+def test_flat_out_stops_at_a_server_that_fails(served: Served, status: int, words: str) -> None:
+    """An error ends the measurement with the server's name, status and words; so does one that only ever refuses."""
     handler, url = served
-    handler.status = 500
+    handler.status = status
 
     async def run() -> float:
-        return await flat_out(await open_side("it", url, [Item("application/json", b"{}")]), 5.0)
+        return await flat_out(await open_side("it", url, [Item("application/json", b"{}")]), 0.3)
 
-    with pytest.raises(TargetError, match=r"it, http://127.*: answered 500"):
+    with pytest.raises(TargetError, match=rf"it, http://127.*: {words}"):
         asyncio.run(run())
 
 

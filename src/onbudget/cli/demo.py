@@ -163,6 +163,11 @@ def _tell_comparison(found: Comparison, budget_s: float, pinned: bool, words: st
     show.say(peak_words(found))
     if any(row.rising() for row in found.rows()):
         show.say("↑ was still rising when its window ended: the longer the load, the later the answers.")
+    for row in found.rows():
+        if row.refused():
+            show.say(
+                f"{row.side.name}, {row.load}: {_percent(row.refused())} refused at once (429); they count as missed."
+            )
     if slipped := next((why for why in (row.slipped(budget_s) for row in found.rows()) if why), ""):
         show.note(f"note: this machine was busy: {slipped}")
     show.say(f"\n{words}")
@@ -213,7 +218,9 @@ def verdict(found: Comparison, budget_s: float) -> str:
         f"them were answered within {units.show_seconds(budget_s)}; the service by hand {words[other].format('it')}: "
         f"{_percent(naive.share(budget_s))}."
     ]
-    if held != "met":
+    if held == "undecided":
+        told.append("The late ones came in a crowd: a longer load decides it, with --seconds 20.")
+    elif held == "missed":
         told.append("That is not what onbudget promises: is this machine busy? Try again, or with --p95 50ms.")
     elif other == "met":
         told.append("At this rate there is nothing to choose between them.")
@@ -255,6 +262,7 @@ def _row_json(row: Row, budget_s: float) -> dict[str, Any]:
         "p95_ms": round(spread.p95 * 1000, 3) if math.isfinite(spread.p95) else None,
         "still_rising": row.rising(),
         "in_budget": round(row.share(budget_s), 4),
+        "refused": round(row.refused(), 4),
         "mean_batch": 1.0 if batch is None else round(batch, 2),
         "budget": row.judge(budget_s).word,
         "slipped": row.slipped(budget_s),
