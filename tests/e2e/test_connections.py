@@ -58,10 +58,9 @@ def test_half_a_head_does_not_spoil_the_answer_before_it(server: Child, first: b
     wire = Wire(server).send(first + request(STUCK) + b"POST /predict HTTP/1.1\r\nhost: x")
     if first:
         assert wire.answer()[0] == 200
-    status, headers, detail = wire.answer()
+    status, _, detail = wire.answer()
     assert status == 500
     assert b"--stuck-after" in detail
-    assert headers[b"connection"] == b"close"
     assert wire.closed()
     assert requests(server, "slow-client") == 0
     assert requests(server, "run-failed") == 1

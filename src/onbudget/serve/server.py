@@ -76,6 +76,16 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one; uvicorn tells it under another name in each of its versions."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
 def serve(path: Path, settings: Settings, on_ready: Callable[[Service, str], None]) -> int:
     """Serve until a signal comes → exit code 0; `on_ready` is called with the service and its URL once it is warm.
 
@@ -114,7 +124,7 @@ def serve(path: Path, settings: Settings, on_ready: Callable[[Service, str], Non
             connection.transport.abort()
         await watcher
 
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run())
     if service.hung:  # a thread that is left inside a run aborts the interpreter on its way out
         sys.stdout.flush()
