@@ -138,7 +138,8 @@ class Protocol(HttpToolsProtocol):
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        if hasattr(self.parser, "set_dangerous_leniencies"):  # httptools 0.6.3; as uvicorn has it
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return b"%s %s HTTP/%s\r\n" % (method, self.url, version) + b"".join(lines) + b"\r\n" + rest
 
     def _begun(self) -> bool:
