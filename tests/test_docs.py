@@ -24,7 +24,14 @@ def _name(page: Path) -> str:
 @pytest.mark.e2e
 @pytest.mark.needs("bash", "curl")
 @pytest.mark.timeout(300)  # a tutorial trains and measures; on a busy machine that is minutes
-@pytest.mark.parametrize("page", [page for page in WITH_SNIPPETS if page not in ELSEWHERE], ids=_name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=_name(page), marks=pytest.mark.slow if page.parent.name == "tutorial" else ())
+        for page in WITH_SNIPPETS
+        if page not in ELSEWHERE
+    ],
+)
 def test_snippets_run_as_they_stand(page: Path, tmp_path: Path) -> None:
     """A reader who types a page's marked blocks from top to bottom in an empty folder gets what the page promises."""
     with Reader(tmp_path) as reader:

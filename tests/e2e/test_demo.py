@@ -100,6 +100,7 @@ def _stays_up(process: subprocess.Popen[str]) -> tuple[str, str]:
     raise AssertionError("the demo ended without leaving its server up")
 
 
+@pytest.mark.slow
 @pytest.mark.needs("bash", "curl")
 def test_it_stays_up_until_ctrl_c(demo: Run, mark: str) -> None:
     """The server answers at the printed address, the printed curl line works, and Ctrl-C ends all of it with exit 0."""
