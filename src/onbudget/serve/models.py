@@ -27,6 +27,7 @@ from onbudget.serve.settings import Settings
 from onbudget.serve.warm import warm
 
 RESERVE_S, RESERVE = 0.0003, 0.03  # seconds, and a part of the budget, for reading and replying
+BATCH_S = 0.0003  # seconds a batch costs beside its run
 INLINE_S = 0.005  # longest run on the loop's thread where there is no budget to measure it by
 
 
@@ -73,7 +74,8 @@ class Model:
             return Timer(most, settings.max_wait)
         if settings.policy == "greedy" or settings.p95 is None or self.cost is None:
             return Greedy(most)
-        prior = self.cost.prior
+        # Every batch costs the loop and the lane something beside the run, which larger ones share.
+        prior = Cost(tuple((b, s + BATCH_S) for b, s in self.cost.prior.points))
         # A request may arrive just after a batch has left and ride in the next one: two runs must fit.
         most = max(1, min(prior.best_batch(most), prior.largest_within(settings.p95 / 2, most)))
         return Deadline(most, settings.p95, self.cost, RESERVE_S + RESERVE * settings.p95)
