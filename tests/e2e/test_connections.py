@@ -24,7 +24,7 @@ QUICK = b'{"instances": [[0]]}'
 @pytest.fixture
 def server(start: Start, tmp_path: Path) -> Child:
     spin = spin_model(tmp_path / "spin.onnx")
-    return start(spin, "--client-timeout", "300ms", "--stuck-after", "1s", "--lanes", "1")
+    return start(spin, "--client-timeout", "300ms", "--stuck-after", "1s", "--lanes", "2")
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ def test_a_signal_while_the_model_loads(start: Start, tmp_path: Path, sig: signa
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    server = start(spin_model(tmp_path / "slow.onnx", always=100_000), "--port", str(port), wait=False)
+    server = start(spin_model(tmp_path / "slow.onnx", always=30_000), "--port", str(port), wait=False)
 
     def loading() -> bool:
         try:
@@ -75,7 +75,7 @@ def test_a_signal_while_the_model_loads(start: Start, tmp_path: Path, sig: signa
 
 def test_a_run_that_outlasts_the_drain_is_stopped_and_its_caller_told(start: Start, tmp_path: Path) -> None:
     """After --drain-timeout (parts of a second too) the caller of a stuck run hears 503, and the exit is still 0."""
-    server = start(spin_model(tmp_path / "spin.onnx"), "--drain-timeout", "500ms")
+    server = start(spin_model(tmp_path / "spin.onnx"), "--lanes", "2", "--drain-timeout", "500ms")
     with ask(server, 1e15) as wire:
         until(lambda: running(server))
         server.process.send_signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ def test_a_caller_that_never_finishes_does_not_hold_up_the_end(start: Start, tmp
 
 def test_a_second_signal_ends_it_at_once(start: Start, tmp_path: Path) -> None:
     """Whoever does not want to wait for the drain sends another signal, and that one always works."""
-    server = start(spin_model(tmp_path / "spin.onnx"), "--drain-timeout", "60s")
+    server = start(spin_model(tmp_path / "spin.onnx"), "--lanes", "2", "--drain-timeout", "60s")
     with ask(server, 1e15):
         until(lambda: running(server))
         server.process.send_signal(signal.SIGTERM)
