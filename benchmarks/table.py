@@ -1,4 +1,4 @@
-"""Print the tables of benchmarks/README.md from the records in benchmarks/results: python benchmarks/table.py [FILE…]."""
+"""Print the tables of README.md beside this from the records in results: python benchmarks/table.py [FILE…]."""
 
 from __future__ import annotations
 
