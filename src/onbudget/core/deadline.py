@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from onbudget.core.cost import Online
 from onbudget.core.errors import Shed, TooLarge
-from onbudget.core.plan import choose, finish
+from onbudget.core.schedule import choose, finish
 from onbudget.core.policy import Drop, Running, Take, Wait, oldest
 from onbudget.core.queue import Queue
 

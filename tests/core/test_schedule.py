@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onbudget.core.plan import Seconds, choose, clears, finish
+from onbudget.core.schedule import Seconds, choose, clears, finish
 
 
 def line(first: float, each: float) -> Seconds:
