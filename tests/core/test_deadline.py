@@ -124,3 +124,37 @@ def test_what_is_taken_can_be_in_time_and_everybody_ends(arrivals: list[float], 
         ended += len(taken)
         now += run
     assert ended == len(arrivals)
+
+
+def test_a_callers_own_deadline_counts() -> None:
+    """A shorter one is refused sooner than the budget, a longer one later; messages say whose deadline it was."""
+    with pytest.raises(Shed, match="caller's deadline of 10 ms"):
+        policy().admit(11, IDLE, 1, age=0.0, now=0.0, within=0.010)
+    policy().admit(30, IDLE, 1, age=0.0, now=0.0, within=0.100)
+    with pytest.raises(TooLarge, match="caller's deadline of 10 ms"):
+        policy().admit(0, IDLE, 12, age=0.0, now=0.0, within=0.010)
+
+
+@given(st.lists(st.floats(0.001, 0.1), min_size=1, max_size=40), st.integers(1, 8))
+def test_who_is_let_in_is_in_time_whatever_deadlines_the_others_bring(withins: list[float], most: int) -> None:
+    """With exact costs nobody who was admitted is dropped or late: a tight deadline costs nobody else theirs."""
+    deadline, queue = policy(max_batch=most), queue_of()
+    let_in = 0
+    for within in withins:
+        try:
+            deadline.admit(queue.waiting, [(1, 0.0)], 1, age=0.0, now=0.0, within=within)
+        except Shed:
+            continue
+        group = Group(0.0, 1, lambda group: None, deadline=within)
+        group.add(None)
+        queue.offer(group)
+        let_in += 1
+    now = MARGIN * deadline.cost.estimate(1, 0.0)  # the batch of one that was running
+    while queue.waiting:
+        decision = deadline.next_batch(queue, now, now)
+        assert isinstance(decision, Take)
+        taken = queue.take(decision.key, decision.count)
+        now += MARGIN * deadline.cost.estimate(len(taken), now)
+        assert all(now <= t.group.deadline + 1e-9 for t in taken)
+        let_in -= len(taken)
+    assert let_in == 0

@@ -171,10 +171,15 @@ class Traffic(RuleBasedStateMachine):
         self.queue.close(group)
         del self.open[group]
 
-    @rule(target=groups, items=st.integers(1, 6), key=st.sampled_from(["a", "b"]))
-    def arrive(self, items: int, key: str) -> object:
+    @rule(
+        target=groups,
+        items=st.integers(1, 6),
+        key=st.sampled_from(["a", "b"]),
+        within=st.sampled_from([5, 5, 5, 1, 50]),
+    )
+    def arrive(self, items: int, key: str, within: int) -> object:
         self.now += 1
-        group = Group(self.now, 10 * items, self._ended)
+        group = Group(self.now, 10 * items, self._ended, deadline=self.now + within)
         for number in range(items):
             group.add(number, key)
         before = (self.queue.items, self.queue.waiting, self.queue.nbytes)
@@ -197,13 +202,26 @@ class Traffic(RuleBasedStateMachine):
         tickets = self.queue.take(decision.key, decision.count)
         assert 1 <= len(tickets) <= 4
         assert len({t.key for t in tickets}) == 1
-        assert [t.group.arrived for t in tickets] == sorted(t.group.arrived for t in tickets)
+        order = [(t.group.deadline, t.group.arrived, t.index) for t in tickets]
+        assert order == sorted(order)
+        behind = [t.group.deadline for t, _ in self.queue.heads() if t.key == decision.key]
+        assert all(order[-1][0] <= deadline for deadline in behind)
         assert not any(t.group.withdrawn for t in tickets)
         return multiple(*tickets)
 
     @rule(ticket=consumes(taken))
     def settle(self, ticket: Ticket) -> None:
         ticket.group.settle(ticket.index, ticket.index)
+
+    @rule()
+    def expire(self) -> None:
+        lost, when = self.queue.expired(self.now)
+        assert len(lost) == len(set(lost))
+        waiting = {group for group in self.open if any(t.queued for t in group.tickets)}
+        assert set(lost) == {group for group in waiting if group.deadline <= self.now}
+        assert when == min((g.deadline for g in waiting if g.deadline > self.now), default=float("inf"))
+        for group in lost:
+            group.fail(BadContent("expired"))
 
     @rule(group=groups)
     def hang_up(self, group: Group) -> None:

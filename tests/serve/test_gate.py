@@ -29,10 +29,14 @@ class Door:
     def __init__(self) -> None:
         self.shut = True
         self.asked: list[tuple[int, int]] = []
+        self.within: list[float | None] = []
         self.next_batch = Greedy(self.max_batch).next_batch
 
-    def admit(self, waiting: int, running: Any, items: int, age: float, now: float) -> None:
+    def admit(
+        self, waiting: int, running: Any, items: int, age: float, now: float, within: float | None = None
+    ) -> None:
         self.asked.append((waiting, items))
+        self.within.append(within)
         if self.shut:
             raise Shed("the answer would come late", reason="late", retry_after_s=0.004)
 
@@ -135,5 +139,21 @@ def test_the_door_guesses_the_items_from_the_length(tiles: Tiles) -> None:
     async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
         protocol.data_received(request(body_of(tiles, 3)))
         assert door.asked == [(0, 3)]
+
+    at_the_door(tiles, test)
+
+
+def test_the_door_knows_the_callers_deadline(tiles: Tiles) -> None:
+    """`X-Deadline-Ms` is judged before the body is read; one that is no time gets 400, and the connection stays."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        protocol.data_received(request(body_of(tiles), b"x-deadline-ms: 12.5"))
+        assert door.within == [0.0125]
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+        transport.out, door.shut = b"", False
+        protocol.data_received(request(body_of(tiles), b"x-deadline-ms: soon"))
+        assert transport.out.startswith(b"HTTP/1.1 400 ")
+        assert b"'soon' is not a number of milliseconds above 0" in transport.out
+        assert b"connection: close" not in transport.out
 
     at_the_door(tiles, test)

@@ -40,6 +40,38 @@ def test_a_hung_run_is_stopped_and_its_caller_told(tmp_path: Path) -> None:
     assert b"lane_restarts" not in health.body  # the thread listened, so it is still the same one
 
 
+def test_who_waits_is_told_at_its_deadline(tmp_path: Path) -> None:
+    """429 `expired` comes while the lane still runs what was before it, and later requests are served."""
+    ended: list[str] = []
+
+    async def ask(service: Service, name: str, value: float, *headers: tuple[bytes, bytes]) -> exchange.Response:
+        done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
+        body = json.dumps({"instances": [[value]]}).encode()
+        service.predict(exchange.Request(headers, body, b"", time.monotonic()), done.set_result)
+        answer = await asyncio.wait_for(done, 30)
+        ended.append(name)
+        return answer
+
+    async def go() -> list[exchange.Response]:
+        # two threads in a run: never on the loop's own
+        service = Service(spin_model(tmp_path / "spin.onnx"), Settings(stuck_after=1.0, lanes=1, threads=2))
+        await service.start()
+        first = asyncio.create_task(ask(service, "first", 1e15))
+        while not service.model or not service.model.lanes.busy:
+            await asyncio.sleep(0.001)
+        expired = await ask(service, "expired", 0.0, (b"x-deadline-ms", b"20"))
+        await first
+        after = await ask(service, "after", 0.0, (b"x-deadline-ms", b"20000"))
+        assert service.model.queue.items == service.model.queue.waiting == 0
+        await service.stop()
+        return [expired, after]
+
+    expired, after = asyncio.run(go())
+    assert ended == ["expired", "first", "after"]
+    assert (expired.status, json.loads(expired.body)["reason"]) == (429, "expired")
+    assert after.status == 200
+
+
 def test_the_model_it_is_tested_with_is_valid(tmp_path: Path) -> None:
     """The looping model is a legal ONNX file."""
     onnx.checker.check_model(onnx.load(spin_model(tmp_path / "spin.onnx")))

@@ -8,13 +8,14 @@ corrected by runs however wrong it is, and "refuse everything" can't last.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from onbudget.core.cost import Online
 from onbudget.core.errors import Shed, TooLarge
+from onbudget.core.policy import Drop, Running, Take, Wait, urgent
+from onbudget.core.queue import Group, Queue
 from onbudget.core.schedule import choose, finish
-from onbudget.core.policy import Drop, Running, Take, Wait, oldest
-from onbudget.core.queue import Queue
 
 MARGIN = 1.1  # on a run's predicted time; at 1.5 times the capacity 2.3-2.9 % of the admitted are late, at 1.0 7 %
 
@@ -22,7 +23,8 @@ MARGIN = 1.1  # on a run's predicted time; at 1.5 times the capacity 2.3-2.9 % o
 class Deadline:
     """Greedy batches, up to `max_batch`, of requests that can be in time.
 
-    `budget` is seconds from a request's last body byte to its answer; `reserve` is the part of it that is spent outside
+    `budget` is seconds from a request's last body byte to its answer, for all who bring no deadline of their own;
+    `reserve` is the part of it that is spent outside
     the lanes (reading, replying), in seconds.
     """
 
@@ -38,48 +40,62 @@ class Deadline:
         scale, prior = MARGIN * self.cost.scale(now), self.cost.prior.seconds
         return lambda count: scale * prior(count)
 
-    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
-        """Let `items` in behind `waiting` ones, or raise Shed (late) or TooLarge (never fits)."""
+    def admit(
+        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
+    ) -> None:
+        """Let `items` in behind `waiting` ones, or raise Shed (late) or TooLarge (never fits).
+
+        A caller's own deadline is judged behind everybody who waits, as if it could not overtake: so one that gets in
+        leaves time for the full batches before it, and a tight one shrinks nobody's batch.
+        """
         idle = any(rows == 0 for rows, _ in running)
         if items == 1 and waiting == 0 and idle:
             return
         seconds = self._seconds(now)
         free = [max(0.0, seconds(rows) - so_far) if rows else 0.0 for rows, so_far in running]
-        left = self.budget - self.reserve - age
+        budget = self.budget if within is None else within
+        left = budget - self.reserve - age
         end = finish(free, waiting, items, self.max_batch, seconds)
         if end <= left:
             return
-        most = self._most(items, len(free), seconds)
+        most = self._most(items, len(free), budget, seconds)
         if most < items:
             raise TooLarge(
-                f"{items} items take longer than the budget of {self.budget * 1e3:g} ms even on an idle server; "
+                f"{items} items take longer than the {_named(within)} of {budget * 1e3:g} ms even on an idle server; "
                 f"send at most {most} a request"
             )
         raise Shed(
-            f"the answer would come {(end - left) * 1e3:.1f} ms after the budget of {self.budget * 1e3:g} ms",
+            f"the answer would come {(end - left) * 1e3:.1f} ms after the {_named(within)} of {budget * 1e3:g} ms",
             reason="late",
             retry_after_s=end - left,
         )
 
-    def _most(self, items: int, lanes: int, seconds: Callable[[int], float]) -> int:
-        """The most items, up to `items` and at least one, that an idle server answers within the budget."""
-        room, idle = self.budget - self.reserve, [0.0] * lanes
+    def _most(self, items: int, lanes: int, budget: float, seconds: Callable[[int], float]) -> int:
+        """The most items, up to `items` and at least one, that an idle server answers within `budget`."""
+        room, idle = budget - self.reserve, [0.0] * lanes
         while items > 1 and finish(idle, 0, items, self.max_batch, seconds) > room:
             items -= 1
         return items
 
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """The largest batch that the most urgent item allows; Drop first, where items can't be in time any more."""
-        found = oldest(queue)
+        found = urgent(queue)
         if found is None:
             return None
         key, live, _ = found
         if queue.waiting == 1:
             return Take(key, 1, "idle")
-        left = self.budget - self.reserve - now
+        left = -self.reserve - now
         waiting = queue.peek(key, 4 * self.max_batch)
-        lost, run = choose([t.group.arrived + left for t in waiting], (), self.max_batch, self._seconds(now))
+        lost, run = choose([self._due(t.group) + left for t in waiting], (), self.max_batch, self._seconds(now))
         if lost:
             return Drop([waiting[i].group for i in lost])
         count = len(run)
         return Take(key, count, "full" if count == self.max_batch else "deadline" if count < live else "idle")
+
+    def _due(self, group: Group) -> float:
+        return group.deadline if group.deadline < math.inf else group.arrived + self.budget
+
+
+def _named(within: float | None) -> str:
+    return "budget" if within is None else "caller's deadline"

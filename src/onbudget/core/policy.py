@@ -52,10 +52,13 @@ class Policy(Protocol):
         """The most items that it ever takes."""
         ...
 
-    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
+    def admit(
+        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
+    ) -> None:
         """Let a request of `items` in behind `waiting` ones, or raise Shed or TooLarge.
 
-        `running` tells of each lane; `age` is for how many seconds the request has existed.
+        `running` tells of each lane; `age` is for how many seconds the request has existed; `within` is for how many it
+        may, where its caller said so.
         """
         ...
 
@@ -68,11 +71,12 @@ class Policy(Protocol):
         ...
 
 
-def oldest(queue: Queue) -> tuple[Hashable, int, float] | None:
-    """The bucket whose head has waited longest, its live tickets, and when that head arrived."""
+def urgent(queue: Queue) -> tuple[Hashable, int, float] | None:
+    """The bucket whose head is due soonest, and has then waited longest, its live tickets, and the head's arrival."""
     best = None
     for ticket, live in queue.heads():
-        if best is None or ticket.group.arrived < best[0].group.arrived:
+        order = (ticket.group.deadline, ticket.group.arrived)
+        if best is None or order < (best[0].group.deadline, best[0].group.arrived):
             best = ticket, live
     return (best[0].key, best[1], best[0].group.arrived) if best else None
 
@@ -84,12 +88,14 @@ class Greedy:
     max_batch: int
     name: str = "greedy"
 
-    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
+    def admit(
+        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
+    ) -> None:
         """Everybody comes in; only the queue's own bounds refuse."""
 
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """Everything that waits in the oldest bucket, up to `max_batch`."""
-        found = oldest(queue)
+        found = urgent(queue)
         if found is None:
             return None
         key, live, _ = found
@@ -104,12 +110,14 @@ class Timer:
     max_wait: float
     name: str = "timer"
 
-    def admit(self, waiting: int, running: Running, items: int, age: float, now: float) -> None:
+    def admit(
+        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
+    ) -> None:
         """Everybody comes in; only the queue's own bounds refuse."""
 
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """A full batch at once; a smaller one when `max_wait` has passed since the lane saw its first ticket."""
-        found = oldest(queue)
+        found = urgent(queue)
         if found is None:
             return None
         key, live, arrived = found

@@ -1,4 +1,4 @@
-"""Requests that wait: groups of tickets, in arrival order, one bucket for each shape.
+"""Requests that wait: groups of tickets, soonest deadline first, one bucket for each shape.
 
 Rules of this file. It holds no lock and reads no clock: whoever shares a queue between threads guards it. A group is
 one request and is admitted whole; its tickets are its items. A withdrawn group (its caller left, or one of its items
@@ -7,6 +7,7 @@ failed) gives its places back at once, and its tickets are skipped when a batch 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
@@ -29,12 +30,35 @@ class Ticket:
 
 
 class Group:
-    """One request. `arrived` is the time of its last body byte; `reply` is called once, when it has ended."""
+    """One request. `arrived` is the time of its last body byte; `reply` is called once, when it has ended.
 
-    __slots__ = ("answers", "arrived", "error", "left", "nbytes", "note", "reply", "taken", "tickets", "withdrawn")
+    `deadline` is the time by which its answer is wanted; infinity where nobody said.
+    """
 
-    def __init__(self, arrived: float, nbytes: int, reply: Callable[[Group], None], note: Any = None) -> None:
+    __slots__ = (
+        "answers",
+        "arrived",
+        "deadline",
+        "error",
+        "left",
+        "nbytes",
+        "note",
+        "reply",
+        "taken",
+        "tickets",
+        "withdrawn",
+    )
+
+    def __init__(
+        self,
+        arrived: float,
+        nbytes: int,
+        reply: Callable[[Group], None],
+        note: Any = None,
+        deadline: float = math.inf,
+    ) -> None:
         self.arrived = arrived
+        self.deadline = deadline
         self.nbytes = nbytes
         self.reply = reply
         self.note = note  # the server's own: how to word the answer
@@ -71,13 +95,29 @@ class Group:
 
 
 class _Bucket:
-    """Tickets that may share a batch, oldest first; `live` leaves out the withdrawn ones that still lie in it."""
+    """Tickets that may share a batch, soonest deadline first and then oldest.
+
+    `live` leaves out the withdrawn ones that still lie in it.
+    """
 
     __slots__ = ("live", "tickets")
 
     def __init__(self) -> None:
         self.tickets: deque[Ticket] = deque()
         self.live = 0
+
+    def add(self, ticket: Ticket) -> None:
+        """To its place. From the end, because nearly everybody has the same budget and so comes last."""
+        tickets, deadline = self.tickets, ticket.group.deadline
+        place = len(tickets)
+        while place and tickets[place - 1].group.deadline > deadline:
+            place -= 1
+        if place == len(tickets):
+            tickets.append(ticket)
+        else:
+            tickets.insert(place, ticket)
+        self.live += 1
+        ticket.queued = True
 
 
 class Queue:
@@ -120,12 +160,10 @@ class Queue:
             bucket = self._buckets.get(ticket.key)
             if bucket is None:
                 bucket = self._buckets[ticket.key] = _Bucket()
-            bucket.tickets.append(ticket)
-            bucket.live += 1
-            ticket.queued = True
+            bucket.add(ticket)
 
     def heads(self) -> Iterator[tuple[Ticket, int]]:
-        """The oldest live ticket of each bucket and how many live ones the bucket holds."""
+        """The first live ticket of each bucket and how many live ones the bucket holds."""
         for bucket in self._buckets.values():
             if bucket.live:
                 tickets = bucket.tickets
@@ -134,12 +172,12 @@ class Queue:
                 yield tickets[0], bucket.live
 
     def peek(self, key: Hashable, count: int) -> list[Ticket]:
-        """Up to `count` live tickets of one bucket, oldest first, left where they are."""
+        """Up to `count` live tickets of one bucket, in order, left where they are."""
         live = (ticket for ticket in self._buckets[key].tickets if ticket.queued)
         return list(islice(live, count))
 
     def take(self, key: Hashable, count: int) -> list[Ticket]:
-        """Up to `count` live tickets of one bucket, oldest first."""
+        """Up to `count` live tickets of one bucket, in order."""
         bucket = self._buckets[key]
         tickets = bucket.tickets
         taken: list[Ticket] = []
@@ -164,6 +202,19 @@ class Queue:
                 self.waiting -= 1
                 if not bucket.live:
                     del self._buckets[ticket.key]
+
+    def expired(self, now: float) -> tuple[list[Group], float]:
+        """Whose deadline has passed while an item of theirs waits, and when that will next be so (infinity: never)."""
+        lost: dict[Group, None] = {}
+        when = math.inf
+        for bucket in self._buckets.values():
+            for ticket in bucket.tickets:
+                if ticket.queued and ticket.group.deadline > now:
+                    when = min(when, ticket.group.deadline)
+                    break
+                if ticket.queued:
+                    lost[ticket.group] = None
+        return list(lost), when
 
     def close(self, group: Group) -> None:
         """The group has ended: what it counted for is free again. Once a group."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from onbudget.core.errors import RequestError
+from onbudget.core.errors import NotParseable, RequestError
 
 Headers = Sequence[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")
@@ -28,6 +28,31 @@ class Request:
             if key == name:
                 return value
         return b""
+
+
+def within_of(headers: Headers, budget: float | None) -> float | None:
+    """For how many seconds the caller waits, counted from the last body byte; None where it does not say.
+
+    `X-Deadline-Ms` is meant for us and may be longer than the budget. Envoy's own header tells a proxy's time-out,
+    which most callers never chose: it only shortens. NotParseable for a value that is no time above zero.
+    """
+    within: float | None = None
+    for name, value in headers:
+        if name == b"x-deadline-ms":
+            return _milliseconds("X-Deadline-Ms", value)
+        if name == b"x-envoy-expected-rq-timeout-ms":
+            within = _milliseconds("x-envoy-expected-rq-timeout-ms", value)
+    return within if within is not None and (budget is None or within < budget) else None
+
+
+def _milliseconds(name: str, value: bytes) -> float:
+    try:
+        told = float(value)
+    except ValueError:
+        told = 0.0
+    if not 0 < told < 1e9:
+        raise NotParseable(f"{name}: {value[:40].decode('latin-1')!r} is not a number of milliseconds above 0")
+    return told / 1e3
 
 
 @dataclass(slots=True)

@@ -55,6 +55,11 @@ class Inline:
         """Nobody waits for this group any more: its tickets that still wait are skipped."""
         self._queue.withdraw(group)
 
+    def expire(self, now: float) -> tuple[list[Group], float]:
+        """Take out whoever waits past its deadline → those groups, and when the next deadline is."""
+        lost, when = self._queue.expired(now)
+        return give_up(self._queue, lost), when
+
     def stop(self, timeout: float = 5.0) -> list[Group]:
         """End it → the groups that still waited, for the caller to refuse."""
         self._ended.set()

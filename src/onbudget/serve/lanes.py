@@ -111,6 +111,12 @@ class Lanes:
         with self._wake:
             self._queue.withdraw(group)
 
+    def expire(self, now: float) -> tuple[list[Group], float]:
+        """Take out whoever waits past its deadline → those groups, and when the next deadline is."""
+        with self._wake:
+            lost, when = self._queue.expired(now)
+            return give_up(self._queue, lost), when
+
     def stop(self, timeout: float = 5.0) -> list[Group]:
         """End the lanes → the groups that still waited, for the caller to refuse. Runs that are on are told to stop."""
         with self._wake:

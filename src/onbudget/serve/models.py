@@ -89,6 +89,11 @@ class Model:
             self.contract = replace(self.contract, why_alone=mates.reason)
 
     @property
+    def promise(self) -> float | None:
+        """The deadline, in seconds, of a request that brings none of its own; None where no policy holds a budget."""
+        return self.policy.budget if isinstance(self.policy, Deadline) else None
+
+    @property
     def metadata(self) -> Metadata:
         """The passport; an empty one for a plain .onnx."""
         return self.runner.metadata or Metadata()

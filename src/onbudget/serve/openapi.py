@@ -161,7 +161,14 @@ def _parameters(info: ApiInfo) -> list[Data]:
             "in": "header",
             "schema": _STRING,
             "description": "Comes back in the answer's header of that name.",
-        }
+        },
+        {
+            "name": "X-Deadline-Ms",
+            "in": "header",
+            "schema": {"type": "number", "exclusiveMinimum": 0, "example": 20},
+            "description": "For how many milliseconds the answer is of use, counted from the last body byte: the "
+            "request is refused when that can't be held, and told `expired` when it was not.",
+        },
     ]
     if info.metadata.task != "tensors":
         top = {"type": "integer", "minimum": 1, "maximum": 1000}

@@ -186,7 +186,7 @@ class Protocol(HttpToolsProtocol):
             if name == b"content-length":
                 length = int(value)
                 self._limit(length)
-        refused = self.service.gate(length, self._age)
+        refused = self.service.gate(length, self._age, self.headers)
         if refused is not None and (self.expect_100_continue or length > SWALLOW):
             self._refuse(refused)
         elif self._fast is not None:

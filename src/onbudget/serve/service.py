@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +28,7 @@ from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
-from onbudget.serve.exchange import Request, Response, as_json, refusal
+from onbudget.serve.exchange import Headers, Request, Response, as_json, refusal, within_of
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
 from onbudget.serve.models import Model
@@ -63,6 +64,7 @@ class Service:
         self.metrics = Metrics(self.settings.p95)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None  # one for all: at the soonest deadline of those that wait
         self._starting: asyncio.Task[None] | None = None
         self._drain_by: float | None = None  # until when accepted requests may take, once the doors are closed
         self._open: set[Group] = set()
@@ -136,8 +138,10 @@ class Service:
         end = self._drain_by or clock() + self.settings.drain_timeout
         while self._open and clock() < end:  # noqa: ASYNC110 - once in a server's life; an event would cost each request
             await asyncio.sleep(0.01)
-        if self._watch is not None:
-            self._watch.cancel()
+        for timer in (self._watch, self._expiry):
+            if timer is not None:
+                timer.cancel()
+        self._expiry = None
         self.state = "stopped"
         for group in list(self._open):
             group.fail(NotReady("the server stopped before this request was done", reason="stopped"))
@@ -162,12 +166,15 @@ class Service:
             if model is None or self.state not in ("ready", "draining"):
                 raise self._not_ready()
             parsed = parse(request, model.contract, self.settings)
+            within = within_of(request.headers, self.settings.p95)
             now = clock()
             model.policy.admit(
-                model.queue.waiting, model.lanes.running(now), len(parsed.items), now - request.arrived, now
+                model.queue.waiting, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within
             )
             call = Call(parsed, reply)
-            group = Group(request.arrived, len(request.body), self._reply, call)
+            wanted = model.promise if within is None else within
+            deadline = math.inf if wanted is None else request.arrived + wanted
+            group = Group(request.arrived, len(request.body), self._reply, call, deadline)
             for kind, data, key in parsed.items:
                 group.add((kind, data), key)
             model.lanes.submit(group)
@@ -178,6 +185,8 @@ class Service:
             failed = RunFailed("an internal error while the request was read; the server's log has it")
         else:
             self._open.add(group)
+            if self._expiry is None and deadline < math.inf:
+                self._expire_at(deadline)
             return group
         self.metrics.request(failed.code, clock() - request.arrived)
         reply(refusal(failed))
@@ -193,7 +202,7 @@ class Service:
         """A request that ended before it reached `predict`; `since` is when its head was read."""
         self.metrics.request(outcome, clock() - since if since is not None else 0.0)
 
-    def gate(self, length: int, age: float) -> Shed | None:
+    def gate(self, length: int, age: float, headers: Headers = ()) -> Shed | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now.
 
         Costs a small part of what reading it would: that is why it is asked before.
@@ -205,12 +214,17 @@ class Service:
         items = max(1, length // model.contract.wire_bytes) if model.contract.wire_bytes else 1
         try:
             model.policy.admit(
-                model.queue.waiting, model.lanes.running(now), min(items, self.settings.max_items), age, now
+                model.queue.waiting,
+                model.lanes.running(now),
+                min(items, self.settings.max_items),
+                age,
+                now,
+                within_of(headers, self.settings.p95),
             )
         except Shed as error:
             return error
-        except TooLarge:
-            return None  # an estimate is not enough to say never
+        except RequestError:  # an estimate is not enough to say never, and a header is judged with its body
+            return None
         return None
 
     def cancel(self, group: Group) -> None:
@@ -220,6 +234,20 @@ class Service:
         group.withdrawn = True
         self._end(group)
         self.metrics.request("gone", clock() - group.arrived)
+
+    def _expire_at(self, when: float) -> None:
+        assert self._loop is not None
+        self._expiry = self._loop.call_later(max(0.0, when - clock()), self._expire)
+
+    def _expire(self) -> None:
+        """Tell whoever still waits at its deadline: at once, however long the lanes go on with what they run."""
+        assert self.model is not None
+        lost, when = self.model.lanes.expire(clock())
+        self._expiry = None
+        if when < math.inf:  # first: an answer that fails is not the last one
+            self._expire_at(when)
+        for group in lost:
+            group.fail(_expired())
 
     def _end(self, group: Group) -> None:
         assert self.model is not None
@@ -233,7 +261,7 @@ class Service:
         if batch.rows and not (batch.error or batch.photo) and self.model is not None and self.model.cost is not None:
             self.model.cost.observe(batch.rows, batch.cpu, max(batch.ran - batch.began, 1e-6), batch.ran)
         for group in batch.lost:
-            group.fail(Shed("it waited until it could not be in time any more", reason="expired", retry_after_s=1.0))
+            group.fail(_expired())
         for ticket, result in batch.settled:
             group = ticket.group
             group.note.batch = batch
@@ -302,3 +330,7 @@ class Service:
         if self.state != "ready" or self.model is None:
             return refusal(self._not_ready())
         return as_json(200, {"status": "ready", **self.model.described()})
+
+
+def _expired() -> Shed:
+    return Shed("it waited until it could not be in time any more", reason="expired", retry_after_s=1.0)
