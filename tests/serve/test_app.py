@@ -139,3 +139,57 @@ def _json(tiles: Tiles, count: int) -> bytes:
     import json
 
     return json.dumps(body(tiles, count)).encode()
+
+
+def test_the_status_follows_what_is_sent(tiles: Tiles) -> None:
+    """Answers, bad requests and batches are in every window, and the limits that hold are there."""
+    with TestClient(create_app(tiles.bundle, Settings(p95=30.0, lanes=1, max_batch=4))) as client:
+        for _ in range(3):
+            assert client.post("/predict", json=body(tiles, 2)).status_code == 200
+        assert client.post("/predict", content=b"{").status_code == 400
+        told = client.get("/status").json()
+        assert (told["status"], told["budget_ms"], told["policy"]) == ("ready", 30_000, "deadline")
+        assert told["limits"]["lanes"] == 1
+        assert 1 <= told["limits"]["max_batch"] <= 4
+        assert (told["accepted"], told["refused"]) == (3, 0)
+        assert [window["window_s"] for window in told["windows"]] == [10, 60, 300]
+        for window in told["windows"]:
+            assert (window["offered"], window["answered"], window["latency"]["count"]) == (4, 3, 3)
+            assert window["in_budget_share"] == 0.75
+            assert window["batches"] == sum(window["left"].values()) > 0
+        assert told["queue"] == {"waiting_items": 0, "in_flight_items": 0, "in_flight_bytes": 0}
+        assert told["process_cpu_s"] > told["lanes_cpu_s"] > 0
+        assert told["predicted_limit_rate"] is None
+        assert client.post("/status").status_code == 405
+
+
+def test_refusals_are_told_by_reason(tiles: Tiles) -> None:
+    """A request that finds no room is shed, and /status says for want of what."""
+    with TestClient(create_app(tiles.bundle, Settings(max_queue_bytes=10_000, max_queue=1))) as client:
+        service = client.app.state.service  # type: ignore[attr-defined]  # it is the application that was made
+        service.model.queue.items = 1  # somebody is in flight
+        answer = client.post("/predict", json=body(tiles))
+        service.model.queue.items = 0
+        assert (answer.status_code, answer.json()["reason"]) == (429, "queue_full")
+        told = client.get("/status").json()
+        assert (told["refused"], told["windows"][0]["refused"]) == (1, {"queue_full": 1})
+        assert told["windows"][0]["shed_share"] == 1
+
+
+def test_ready_says_the_budget_and_the_limit_once_it_is_known(tiles: Tiles) -> None:
+    """Unknown is left out; what /status predicted is then in /ready and in the metrics too."""
+    with TestClient(create_app(tiles.bundle, Settings(p95=0.5))) as client:
+        ready = client.get("/ready").json()
+        assert ready["p95_ms"] == 500
+        assert "predicted_limit_rate" not in ready
+        assert "onbudget_predicted_limit" not in client.get("/metrics").text
+        client.app.state.service.metrics.live.predicted = 1234.5  # type: ignore[attr-defined]  # as above
+        assert client.get("/ready").json()["predicted_limit_rate"] == 1234.5
+        assert "onbudget_predicted_limit 1234.5" in client.get("/metrics").text
+
+
+def test_a_status_before_the_model_says_why(tmp_path: Path) -> None:
+    """Nothing is made up for a model that is not there."""
+    told = Service(tmp_path / "none.onnx").status()
+    assert told.status == 503
+    assert b"loading" in told.body

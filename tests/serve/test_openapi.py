@@ -93,7 +93,7 @@ def test_the_document_is_valid_openapi(kind: str) -> None:
     """Each kind of model's document is valid OpenAPI 3.1, and plain JSON."""
     told = document(KINDS[kind])
     OpenAPIV31SpecValidator(json.loads(json.dumps(told, allow_nan=False))).validate()
-    assert set(told["paths"]) == {"/predict", "/health", "/ready", "/metrics"}
+    assert set(told["paths"]) == {"/predict", "/health", "/ready", "/status", "/metrics"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -283,6 +283,7 @@ def test_the_served_example_is_answered(client: Client) -> None:
     assert got.json()["predictions"][0]["label"] in LABELS
     validator(told, "Health").validate(client.get("/health").json())
     validator(told, "Ready").validate(client.get("/ready").json())
+    validator(told, "Status").validate(client.get("/status").json())
     refused = client.post("/predict", json={"tiles": ["?"]})
     assert refused.status_code == 422
     validator(told, "Refusal").validate(refused.json())

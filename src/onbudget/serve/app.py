@@ -63,6 +63,7 @@ class Endpoints:
             "/predict": ("POST", self.predict),
             "/health": ("GET", self.health),
             "/ready": ("GET", self.ready),
+            "/status": ("GET", self.status),
             "/metrics": ("GET", self.metrics),
         }
 
@@ -184,6 +185,10 @@ class Endpoints:
         """`GET /ready`."""
         await _send(send, self.service.ready(), scope)
 
+    async def status(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /status`."""
+        await _send(send, self.service.status(), scope)
+
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /metrics`, rendered off the event loop."""
         body, kind = await asyncio.to_thread(self.service.metrics.render)
@@ -214,7 +219,7 @@ class _Route:
 def create_app(model: str | PathLike[str], settings: Settings | None = None) -> FastAPI:
     """A FastAPI application that serves a bundle or a plain .onnx file; the model loads when the app starts.
 
-    Mount it, add middleware, include it in tests: `POST /predict`, `/health`, `/ready`, `/metrics`, `/docs`.
+    Mount it, add middleware, include it in tests: `POST /predict`, `/health`, `/ready`, `/status`, `/metrics`, `/docs`.
     Raises what `Service.start` raises (BundleError, ProviderError) when the application starts.
     """
     return _framework(Endpoints(Service(Path(model), settings)), own_life=True)

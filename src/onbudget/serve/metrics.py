@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onbudget import __version__
 from onbudget.core.histogram import Histogram
+from onbudget.serve.live import Live
 
 if TYPE_CHECKING:
     from onbudget.serve.lanes import Batch
@@ -38,6 +39,7 @@ class Metrics:
 
     def __init__(self, p95: float | None = None) -> None:
         self.p95 = p95
+        self.live = Live(p95)
         self._exact = () if p95 is None else (p95,)
         self._requests: dict[tuple[str, str], Histogram] = {}  # (outcome, route); its counts are the requests' counts
         self._late = 0
@@ -61,12 +63,14 @@ class Metrics:
         if buckets is None:
             buckets = self._requests[key] = Histogram(*self._exact, edges=SECONDS)
         buckets.record(seconds)
+        self.live.request(outcome, seconds)
         if self.p95 is not None and seconds > self.p95 and outcome == "ok":
             self._late += 1
 
     def batch(self, batch: Batch, now: float) -> None:
         """A batch came back from its lane at `now`: why it left the queue, its items' waits, and what it took."""
         self._left[batch.why] = self._left.get(batch.why, 0) + 1
+        self.live.batch(batch)
         taken = batch.taken
         record = self._queue.record
         for ticket in batch.tickets:
@@ -127,6 +131,9 @@ class Metrics:
             yield CounterMetricFamily("onbudget_late_total", "Answers that came after the budget.", value=self._late)
             yield GaugeMetricFamily("onbudget_budget_seconds", "The declared p95 budget.", value=self.p95)
         yield GaugeMetricFamily("onbudget_ready", "1 while /ready says yes.", value=int(self._ready()))
+        if self.live.predicted is not None:
+            text = "Requests a second at which p95 reaches the budget, as /status last predicted it."
+            yield GaugeMetricFamily("onbudget_predicted_limit", text, value=self.live.predicted)
         if self._model is not None:
             yield from self._of_model(self._model)
 

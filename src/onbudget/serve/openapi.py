@@ -19,6 +19,7 @@ from onbudget.engine.session import Port
 from onbudget.serve.contract import Contract
 from onbudget.serve.examples import example_answer, example_item
 from onbudget.serve.settings import Settings
+from onbudget.serve.status import SCHEMA as STATUS
 
 Data = dict[str, Any]
 
@@ -74,6 +75,7 @@ def document(info: ApiInfo) -> Data:
             "/predict": {"post": _predict(info)},
             "/health": {"get": _small("health", "Whether the process is alive", "Health")},
             "/ready": {"get": _small("ready", "Whether the model can be asked now, and its settings", "Ready", 503)},
+            "/status": {"get": _small("status", "Live figures: latency, refusals, batches, cost", "Status", 503)},
             "/metrics": {
                 "get": {
                     "operationId": "metrics",
@@ -229,6 +231,7 @@ def _schemas(info: ApiInfo) -> Data:
         ),
         "Health": _object(health, ["status"]),
         "Ready": _object({"status": {"const": "ready"}, "providers": {"type": "array", "items": _STRING}}, ["status"]),
+        "Status": STATUS,
     }
 
 

@@ -34,6 +34,7 @@ from onbudget.serve.metrics import Metrics
 from onbudget.serve.models import Model
 from onbudget.serve.polls import Polls
 from onbudget.serve.settings import Settings
+from onbudget.serve.status import Status
 from onbudget.serve.wire import Parsed, answer, parse
 
 log = logging.getLogger("onbudget")
@@ -62,6 +63,7 @@ class Service:
         self.error: OnbudgetError | None = None
         self.model: Model | None = None
         self.metrics = Metrics(self.settings.p95)
+        self._status = Status(self.metrics.live)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None  # one for all: at the soonest deadline of those that wait
@@ -104,6 +106,7 @@ class Service:
         if model.contract.pictures:
             await asyncio.to_thread(images.warm, self.settings.accept)
         await asyncio.to_thread(self.metrics.render)
+        self.metrics.live.steady = clock()
 
     def _post(self, loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
         """Called by the lanes: one hop to the loop."""
@@ -119,6 +122,7 @@ class Service:
         assert self.model is not None
         self._watch = self._loop.call_later(WATCH_EVERY, self._tick)  # first: a look that fails is not the last one
         self.model.lanes.watch(clock(), self.settings.stuck_after)
+        self.metrics.live.roll(clock(), time.process_time())
 
     def drain(self) -> None:
         """From now on `/ready` says no; what was accepted, and what still comes, is answered."""
@@ -188,6 +192,7 @@ class Service:
             if self._expiry is None and deadline < math.inf:
                 self._expire_at(deadline)
             return group
+        self.metrics.live.refuse(failed.reason)
         self.metrics.request(failed.code, clock() - request.arrived)
         reply(refusal(failed))
         return None
@@ -222,6 +227,7 @@ class Service:
                 within_of(headers, self.settings.p95),
             )
         except Shed as error:
+            self.metrics.live.refuse(error.reason)  # whoever asked counts the request when it ends
             return error
         except RequestError:  # an estimate is not enough to say never, and a header is judged with its body
             return None
@@ -252,6 +258,7 @@ class Service:
     def _end(self, group: Group) -> None:
         assert self.model is not None
         self._open.discard(group)
+        self.metrics.live.accepted += 1
         if group.left:
             self.model.lanes.withdraw(group)
         self.model.queue.close(group)
@@ -284,6 +291,7 @@ class Service:
             log.exception("an answer could not be written as JSON; its request is answered 500")
             group.error = RunFailed("an internal error while the answer was written; the server's log has it")
             response = refusal(group.error)
+        self.metrics.live.refuse(group.error.reason if group.error is not None else None)
         self.metrics.request("ok" if group.error is None else group.error.code, clock() - group.arrived)
         try:
             call.reply(response)
@@ -329,7 +337,17 @@ class Service:
         """200 with the model, its providers and the effective settings; else 503 with the reason."""
         if self.state != "ready" or self.model is None:
             return refusal(self._not_ready())
-        return as_json(200, {"status": "ready", **self.model.described()})
+        p95, predicted = self.settings.p95, self.metrics.live.predicted
+        told: dict[str, object] = {"status": "ready", "p95_ms": p95 * 1000 if p95 else None}
+        if predicted is not None:
+            told["predicted_limit_rate"] = predicted
+        return as_json(200, {**told, **self.model.described()})
+
+    def status(self) -> Response:
+        """200 with the live figures while there is a model, draining or not; else 503 with the reason."""
+        if self.model is None:
+            return refusal(self._not_ready())
+        return as_json(200, self._status.body(self.model, self.state, clock()))
 
 
 def _expired() -> Shed:

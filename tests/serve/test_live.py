@@ -1,0 +1,269 @@
+"""The figures of the last seconds: what is in a window, what is not, and what is not told."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onbudget.core.chain import limit_rate
+from onbudget.core.cost import Cost, Online
+from onbudget.core.queue import Group, Queue
+from onbudget.serve.lanes import Batch
+from onbudget.serve.live import ENOUGH, Live
+from onbudget.serve.settings import Settings
+from onbudget.serve.status import AGAIN, Status, loaded
+
+
+def windows(live: Live, now: float) -> dict[int, dict[str, Any]]:
+    return {told["window_s"]: told for told in live.windows(live.counts(now, 0.0))}
+
+
+def batch(rows: int, why: str = "idle", cpu: float = 0.001) -> Batch:
+    made = Batch([], why, 0.0)
+    made.rows, made.cpu = rows, cpu
+    return made
+
+
+def test_a_window_holds_what_happened_in_it() -> None:
+    """Requests leave the short window first, and the long one last."""
+    live = Live(0.02)
+    live.roll(0.0, 0.0)
+    for second in range(1, 401):
+        live.request("ok", 0.01 if second <= 380 else 0.03)
+        live.roll(float(second), 0.0)
+    told = windows(live, 400.0)
+    assert {w: told[w]["answered"] for w in told} == {10: 10, 60: 60, 300: 300}
+    assert {w: told[w]["seconds"] for w in told} == {10: 10, 60: 60, 300: 300}
+    assert {w: told[w]["late"] for w in told} == {10: 10, 60: 20, 300: 20}
+    assert told[10]["in_budget_share"] == 0
+    assert told[60]["in_budget_share"] == pytest.approx(40 / 60)
+    assert told[10]["latency"]["p50_ms"] > 20 >= told[60]["latency"]["p50_ms"]
+    assert told[60]["latency"]["p95_ms"] > 20 >= told[300]["latency"]["p50_ms"]
+
+
+def test_a_young_server_says_how_much_of_a_window_it_saw() -> None:
+    """Before the first copy there is no window; then each says the seconds that it really covers."""
+    live = Live()
+    assert live.windows(live.counts(5.0, 0.0)) == []
+    live.roll(5.0, 0.0)
+    live.request("ok", 0.001)
+    told = windows(live, 8.5)
+    assert [told[w]["seconds"] for w in (10, 60, 300)] == [3.5] * 3
+    assert told[300]["answered"] == 1
+
+
+def test_no_percentile_of_nothing() -> None:
+    """Without answers every percentile and share is null, and the count says why."""
+    live = Live(0.02)
+    live.roll(0.0, 0.0)
+    told = windows(live, 1.0)[10]
+    assert told["latency"] == {"count": 0, "p50_ms": None, "p95_ms": None, "p99_ms": None}
+    assert (told["in_budget_share"], told["shed_share"], told["mean_batch"]) == (None, None, None)
+
+
+def test_without_a_budget_nothing_is_in_budget() -> None:
+    """A share of what was never declared is not told."""
+    live = Live()
+    live.roll(0.0, 0.0)
+    live.request("ok", 9.0)
+    told = windows(live, 1.0)[10]
+    assert (told["in_budget_share"], told["late"]) == (None, 0)
+
+
+def test_shares_are_of_everybody_who_asked() -> None:
+    """Refusals and hang-ups count against the budget; refusals are told by reason."""
+    live = Live(0.02)
+    live.request("ok", 0.001)  # before the first copy: in no window
+    live.refuse("late")
+    live.roll(0.0, 0.0)
+    for _ in range(6):
+        live.request("ok", 0.02)  # at the budget is in it
+    for reason in ("late", "late", "expired"):
+        live.refuse(reason)
+        live.request("shed", 0.0)
+    live.refuse(None)
+    live.request("gone", 0.1)
+    told = windows(live, 1.0)[10]
+    assert (told["offered"], told["answered"]) == (10, 6)
+    assert (told["in_budget_share"], told["shed_share"]) == (0.6, 0.3)
+    assert told["failed"] == {"shed": 3, "gone": 1}
+    assert told["refused"] == {"late": 2, "expired": 1}
+    assert live.refused == 3
+
+
+def test_batches_are_told_by_size_and_by_why_they_left() -> None:
+    """The mean is of batches that ran; one that only gave requests up is in `left` alone."""
+    live = Live()
+    live.roll(0.0, 0.0)
+    for made in (batch(4, "full"), batch(1), batch(0, "lost", cpu=0.0)):
+        live.batch(made)
+    told = windows(live, 1.0)[10]
+    assert (told["batches"], told["mean_batch"]) == (2, 2.5)
+    assert told["left"] == {"full": 1, "idle": 1, "lost": 1}
+    assert live.lanes_cpu == pytest.approx(0.002)
+
+
+def test_copies_are_made_once_a_second_and_old_ones_go() -> None:
+    """The watchdog's four looks a second make one copy, and memory is bounded by the longest window."""
+    live = Live()
+    for quarter in range(4 * 1000):
+        live.roll(quarter / 4, 0.0)
+    assert 300 <= len(live._cells) <= 302
+    assert windows(live, 999.75)[300]["seconds"] == pytest.approx(300, abs=1)
+
+
+def test_the_overhead_is_what_the_process_spent_beside_its_lanes() -> None:
+    """CPU of the process less that of the lanes, a request that was accepted; unknown for fewer than 300."""
+    live = Live(0.02)
+    live.roll(0.0, 7.0)  # loading and warming is not of any request
+    live.accepted = ENOUGH - 1
+    assert live.overhead(live.counts(1.0, 8.0)) is None
+    live.accepted = 1000
+    live.batch(batch(8, cpu=0.4))
+    assert live.overhead(live.counts(1.0, 7.6)) == pytest.approx(0.0002)
+    assert live.overhead(live.counts(1.0, 7.1)) == 0.0  # clocks that disagree owe nobody anything
+
+
+def test_warming_after_ready_is_no_overhead() -> None:
+    """What a server still loads when it is ready already is not charged to the requests that come."""
+    live = Live(0.02)
+    live.roll(0.0, 1.0)
+    live.steady = 1.5
+    live.accepted = 50
+    assert live.overhead(live.counts(1.6, 4.0)) is None  # no copy was made since
+    live.roll(2.0, 4.0)
+    live.accepted = 1050
+    assert live.overhead(live.counts(9.0, 4.1)) == pytest.approx(0.0001)
+
+
+POINTS = Cost.of({1: 0.001, 8: 0.004})
+
+
+class OneLane(list[int]):
+    busy, restarts = 0, 0
+
+
+def model(**more: Any) -> Any:
+    told = {
+        "settings": Settings(p95=0.02),
+        "policy": SimpleNamespace(name="deadline", max_batch=8),
+        "lane_count": 1,
+        "inline": False,
+        "cost": Online(POINTS),
+        "queue": Queue(100, 10_000),
+        "lanes": OneLane([1]),
+    }
+    return SimpleNamespace(**{**told, **more})
+
+
+async def settled(status: Status) -> None:
+    """Until the thread that predicts is done."""
+    while status._busy:
+        await asyncio.sleep(0.001)
+
+
+def seen(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand accepted requests that cost the loop 0.1 ms each."""
+    live.roll(0.0, 0.0)
+    live.accepted = 1000
+    monkeypatch.setattr("onbudget.serve.status.time.process_time", lambda: 0.1)
+
+
+def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first look starts it and says null; the next has the chain's rate for the run with the loop's work in it."""
+
+    async def go() -> tuple[Any, Any]:
+        live = Live(0.02)
+        seen(live, monkeypatch)
+        status = Status(live)
+        first = status.body(model(), "ready", 1.0)
+        await settled(status)
+        return first, status.body(model(), "ready", 2.0)
+
+    first, second = asyncio.run(go())
+    assert first["predicted_limit_rate"] is None
+    assert second["overhead_ms"] == pytest.approx(0.1)
+    assert second["predicted_limit_rate"] == pytest.approx(limit_rate(0.02, Cost.of({1: 0.0011, 8: 0.0048}), 8))
+    assert second["cost"]["run_ms"] == {"1": 1.0, "8": 4.0}
+
+
+def test_the_limit_is_predicted_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often somebody asks, a prediction is made once in 10 s."""
+    made: list[float] = []
+    monkeypatch.setattr("onbudget.serve.status.limit_rate", lambda *given: made.append(0.0) or 123.0)
+
+    async def go() -> None:
+        live = Live(0.02)
+        seen(live, monkeypatch)
+        status = Status(live)
+        for now in (1.0, 2.0, 10.9, 1.0 + AGAIN, 12.0):
+            status.body(model(lane_count=2), "ready", now)
+            await settled(status)
+        assert live.predicted == 246.0  # two lanes
+
+    asyncio.run(go())
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"cost": None}, {"settings": Settings()}, {"settings": Settings(p95=0.02, threads=2)}],
+    ids=["no cost", "no budget", "threads"],
+)
+def test_what_is_not_known_is_not_predicted(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cost, no budget, or CPU of runs that no lane's clock shows: null, however much traffic was seen."""
+
+    async def go() -> Any:
+        live = Live(0.02)
+        seen(live, monkeypatch)
+        status = Status(live)
+        status.body(model(**more), "ready", 1.0)
+        await settled(status)
+        return status.body(model(**more), "ready", 2.0)["predicted_limit_rate"]
+
+    assert asyncio.run(go()) is None
+
+
+def test_a_prediction_that_fails_keeps_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page lives on, the log says what happened, and it is tried again."""
+
+    def broken(*given: Any) -> float:
+        raise ValueError("no such rate")
+
+    monkeypatch.setattr("onbudget.serve.status.limit_rate", broken)
+
+    async def go() -> None:
+        live = Live(0.02)
+        seen(live, monkeypatch)
+        live.predicted = 5.0
+        status = Status(live)
+        status.body(model(), "ready", 1.0)
+        await settled(status)
+        assert live.predicted == 5.0
+
+    asyncio.run(go())
+    assert "no such rate" in caplog.text
+
+
+def test_the_queue_is_told_as_it_is() -> None:
+    """What waits and what is in flight are different numbers."""
+    queue = Queue(100, 10_000)
+    group = Group(0.0, 300, lambda _: None)
+    for _ in range(3):
+        group.add(("row", b""))
+    queue.offer(group)
+    queue.take(None, 2)
+    told = Status(Live()).body(model(queue=queue), "draining", 1.0)
+    assert told["queue"] == {"waiting_items": 1, "in_flight_items": 3, "in_flight_bytes": 300}
+    assert (told["status"], told["windows"]) == ("draining", [])
+
+
+def test_the_loops_work_is_part_of_a_run() -> None:
+    """Each item of a batch brings its reading and its answer, at every size."""
+    cost = loaded(POINTS, 2.0, 0.0005)
+    assert [cost.seconds(b) for b in (1, 8)] == pytest.approx([0.0025, 0.012])
