@@ -207,7 +207,7 @@ HOUR = 3600.0
 
 
 def day(name: str) -> Outcome:
-    """24 hours: bursts, a stall of 0.4 s every quarter of an hour, a lane dead for a minute, ten minutes of overload."""
+    """24 hours: bursts, stalls of 0.4 s every 15 minutes, a lane dead for a minute, ten minutes overloaded."""
     cost = Cost.of({1: 0.040, 2: 0.070, 4: 0.130})
     budget = 0.25
     calm = bursty(4.0, 24 * HOUR, seed=11, swing=0.8, phase_s=20.0)
