@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,13 @@ from hypothesis import settings
 # failure in one change is that change's own.
 settings.register_profile("onbudget", deadline=None, derandomize=True)
 settings.load_profile("onbudget")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No test writes to the real home: servers, child processes too, keep their costs in a folder of this run."""
+    cache = tempfile.TemporaryDirectory(prefix="onbudget-cache-")
+    config.add_cleanup(cache.cleanup)
+    os.environ["XDG_CACHE_HOME"] = cache.name
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

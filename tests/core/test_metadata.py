@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onbudget.core.errors import BundleError
-from onbudget.core.metadata import SCHEMA, Metadata, Sample
+from onbudget.core.metadata import SCHEMA, Curve, Metadata, Sample
 from onbudget.core.recipe import Recipe
 
 FULL = Metadata(
@@ -30,6 +30,7 @@ FULL = Metadata(
     parity={"fused": {"worst": 1e-7, "rows": [1, 3]}},
     samples=(Sample("AAEC", (0.25, 0.75)),),
     made_by="onbudget 0.1.0",
+    cost=Curve(((1, 0.0004), (16, 0.005)), "0123456789abcdef"),
 )
 
 json_values = st.recursive(
@@ -95,7 +96,21 @@ def test_a_step_that_this_version_does_not_know_is_refused() -> None:
         Metadata.from_json(json.dumps(data))
 
 
+def test_a_passport_without_a_cost_is_what_it_was() -> None:
+    """The key is optional: the text of a file that carries none does not change, and null is none."""
+    assert '"cost"' not in Metadata().to_json()
+    assert Metadata.from_json('{"schema": 1, "cost": null}') == Metadata()
+
+
 DAMAGE = {
+    '{"schema": 1, "cost": 1}': "cost must be an object",
+    '{"schema": 1, "cost": {}}': "cost: a curve's machine must be text",
+    '{"schema": 1, "cost": {"machine": "m"}}': "cost: a cost's points must be a list",
+    '{"schema": 1, "cost": {"machine": "m", "points": []}}': "cost: a cost needs at least one measured point",
+    '{"schema": 1, "cost": {"machine": "m", "points": [[2, 1], [1, 1]]}}': "in ascending order",
+    '{"schema": 1, "cost": {"machine": "m", "points": [[1, 1e999]]}}': "batch 1 at inf s is not a measured cost",
+    '{"schema": 1, "cost": {"machine": "m", "points": [[1000000000, 1]]}}': "batches must be from 1 to 1024",
+    '{"schema": 1, "cost": {"machine": "m", "points": [[1, 1' + "0" * 400 + "]]}}": "seconds must be numbers",
     "": "not JSON",
     "{": "not JSON",
     "[1]": "not a JSON object",

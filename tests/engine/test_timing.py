@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onbudget.engine.timing import per_item_ms
+from onbudget.engine.timing import curve, per_item_ms
 
 
 def test_the_median_per_item_after_two_untimed_calls() -> None:
@@ -32,3 +32,26 @@ def test_nothing_cannot_be_timed(items: list[int], repeats: int) -> None:
     """An empty batch or no repeats is a mistake, not a division by zero."""
     with pytest.raises(ValueError, match="nothing to time"):
         per_item_ms(sorted, items, repeats)
+
+
+@pytest.mark.parametrize(
+    ("seconds_an_item", "preparing", "sizes"),
+    [(0.0001, 0.0, [1, 2, 4, 8, 16]), (0.002, 0.0, [1, 2]), (0.0001, 0.003, [1, 2, 4, 8]), (0.1, 0.0, [])],
+)
+def test_a_curve_has_the_sizes_that_its_budget_pays_for(
+    seconds_an_item: float, preparing: float, sizes: list[int]
+) -> None:
+    """Each first run is left out, and the whole, preparing included, ends within the budget unless one run does not."""
+    now, seen = 0.0, []
+
+    def run(size: int) -> float:
+        nonlocal now
+        took = seconds_an_item * size * (1 if size in seen else 3)
+        seen.append(size)
+        now += preparing + took
+        return took
+
+    found = curve(run, (1, 2, 4, 8, 16), 0.045, clock=lambda: now)
+    assert list(found) == sizes
+    assert found == pytest.approx({size: seconds_an_item * size for size in sizes})
+    assert now <= 0.045 or seen == [1]

@@ -16,7 +16,7 @@ import pytest
 from onbudget.core.errors import BundleError, GateFailed, UsageError
 from onbudget.core.metadata import Metadata
 from onbudget.core.recipe import Recipe
-from onbudget.engine.bundle import read_metadata
+from onbudget.engine.bundle import read_metadata, with_metadata
 from onbudget.engine.session import load_runner
 from onbudget.make.fuse import BundleOptions, make_bundle, write_metadata
 from tests import models
@@ -159,12 +159,21 @@ def test_a_bundle_is_not_bundled_twice(bundling: Bundling) -> None:
 
 
 def test_the_same_input_makes_the_same_bytes(bundling: Bundling) -> None:
-    """No clock, no randomness: a bundle is reproducible."""
-    first = bundling.make(models.tile_cnn(), PICTURE, LABELS)
+    """Without measured costs there is no clock and no randomness: a bundle is reproducible."""
+    first = bundling.make(models.tile_cnn(), PICTURE, LABELS, cost=False)
     content = bundling.target.read_bytes()
-    again = bundling.make(models.tile_cnn(), PICTURE, LABELS)
+    again = bundling.make(models.tile_cnn(), PICTURE, LABELS, cost=False)
     assert bundling.target.read_bytes() == content
     assert first.sha256 == again.sha256
+
+
+def test_only_the_measured_cost_differs_between_two_bundles(bundling: Bundling) -> None:
+    """Graph and passport are the same bytes once the curve is taken out."""
+    contents = []
+    for _ in range(2):
+        told = bundling.make(models.tile_cnn(), PICTURE, LABELS).metadata
+        contents.append(with_metadata(bundling.target.read_bytes(), dataclasses.replace(told, cost=None)))
+    assert contents[0] == contents[1]
 
 
 def test_what_export_wrote_down_is_kept(bundling: Bundling) -> None:

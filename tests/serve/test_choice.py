@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from onbudget.core.cost import Cost
 from onbudget.core.errors import UsageError
+from onbudget.serve.costs import Learnt
 from onbudget.serve.models import Model
 from onbudget.serve.settings import Settings
 from tests.support.tiles import Tiles
@@ -20,7 +22,8 @@ def chosen(tiles: Tiles, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-un
     """`chosen(costs, cores, **settings)` → a model that was told these costs and this machine."""
 
     def choose(costs: dict[int, float], cores: float = 2.0, **given: object) -> Model:
-        monkeypatch.setattr("onbudget.serve.models.warm", lambda job, budget: costs)
+        learnt = Learnt(Cost.of(costs) if costs else None, tuple(costs), "measured")
+        monkeypatch.setattr("onbudget.serve.models.learn", lambda job, warm_up, cached, carried: learnt)
         monkeypatch.setattr("onbudget.engine.machine.Machine.cores", lambda machine: cores)
         return Model(tiles.bundle, replace(Settings(lanes=1), **given))  # type: ignore[arg-type]  # fields by name
 

@@ -19,6 +19,7 @@ from onbudget.core.recipe import Recipe
 
 SCHEMA = 1
 KEY = "onbudget"  # the metadata_props key
+LARGEST = 1024  # the largest batch that a curve may tell of, and a server run
 
 Activation = Literal["none", "softmax", "sigmoid", "already"]
 TaskName = Literal["classify", "multilabel", "tensors"]
@@ -33,6 +34,40 @@ class Sample:
 
     item: str
     output: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What runs cost where the file was made: (batch, seconds) in ascending order, and that machine's hash.
+
+    Its shape holds elsewhere too; its scale does not.
+    """
+
+    points: tuple[tuple[int, float], ...]
+    machine: str
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Curve:
+        """What `to_dict` gave; ValueError names what is wrong with anything else."""
+        from onbudget.core.cost import Cost  # it needs statistics: 16 ms that a command without a curve does not pay
+
+        points, machine = told.get("points"), told.get("machine")
+        if not isinstance(machine, str):
+            raise ValueError(f"a curve's machine must be text, not {str(machine)[:60]!r}")
+        if isinstance(points, list) and any(not _is_size(point) for point in points):
+            raise ValueError(f"a curve's batches must be from 1 to {LARGEST}")  # a table is made up to the largest
+        try:
+            return cls(Cost.from_dict(told).points, machine)
+        except OverflowError as error:  # a whole number that no float holds
+            raise ValueError("a curve's seconds must be numbers") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"points": [[batch, seconds] for batch, seconds in self.points], "machine": self.machine}
+
+
+def _is_size(point: Any) -> bool:
+    return isinstance(point, list) and bool(point) and isinstance(point[0], int) and 1 <= point[0] <= LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +92,7 @@ class Metadata:
     parity: dict[str, Any] = dataclasses.field(default_factory=dict)  # torch vs ONNX, fused vs numpy, batch-mates
     samples: tuple[Sample, ...] = ()
     made_by: str = ""  # onbudget's version
+    cost: Curve | None = None  # absent from the text where nobody measured
 
     def to_json(self) -> str:
         """Canonical JSON, with the schema first: the same passport is always the same text."""
@@ -67,6 +103,10 @@ class Metadata:
         told["recipe"] = self.recipe.to_dict() if self.recipe else None
         told["exporter"], told["parity"] = _sorted(self.exporter), _sorted(self.parity)
         told["samples"] = [{"item": s.item, "output": list(s.output)} for s in self.samples]
+        if self.cost is None:
+            del told["cost"]
+        else:
+            told["cost"] = self.cost.to_dict()
         return json.dumps(told, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
     @classmethod
@@ -177,6 +217,15 @@ def _sample(key: str, value: Any) -> Sample:
     return Sample(item, tuple(float(v) for v in output))
 
 
+def _cost(key: str, value: Any) -> Curve | None:
+    if value is None:
+        return None
+    try:
+        return Curve.from_dict(_mapping(key, value))
+    except ValueError as error:
+        raise BundleError(f"the bundle's metadata is damaged: {key}: {error}") from error
+
+
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "task": _word(get_args(TaskName)),
     "field": _name,
@@ -191,4 +240,5 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "parity": _mapping,
     "samples": _samples,
     "made_by": _text,
+    "cost": _cost,
 }

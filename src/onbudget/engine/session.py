@@ -40,6 +40,7 @@ DTYPES = {
     "tensor(bool)": "bool",
     "tensor(string)": "object",
 }
+RUNTIME: str = ort.__version__
 SHORT = {"cpu": "CPUExecutionProvider"}
 
 

@@ -36,6 +36,9 @@ class BundleOptions:
         choices=("auto", "classify", "multilabel", "tensors"),
     )
     output_name: str = option("", "The model's output that the labels belong to, where several fit.", metavar="NAME")
+    cost: bool = option(
+        True, "Time a few runs for the cost curve that a server starts from; without, equal inputs make equal bytes."
+    )
     output: Path | None = None
 
     def __post_init__(self) -> None:
@@ -80,5 +83,6 @@ class BundleReport:
             "source_sha256": told.source_sha256,
             "params": told.params,
             "samples": len(told.samples),
+            "cost": told.cost.to_dict() if told.cost else None,
             "notes": list(self.notes),
         }

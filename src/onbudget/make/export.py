@@ -20,7 +20,7 @@ import numpy as np
 
 from onbudget import __version__
 from onbudget.core.errors import BundleError, DependencyError, ExportFailed, GateFailed, OnbudgetError, UsageError
-from onbudget.core.metadata import Metadata
+from onbudget.core.metadata import Curve, Metadata
 from onbudget.core.options import option
 from onbudget.core.units import show_size
 from onbudget.engine.bundle import with_metadata
@@ -115,6 +115,8 @@ class _Attempt:
     model: Any = None
     parity: Parity | None = None
     mates: Invariance | None = None
+    cost: Curve | None = None
+    notes: list[str] = dataclasses.field(default_factory=list)
     fault: OnbudgetError | None = None
 
 
@@ -208,6 +210,7 @@ def _verify(module: Any, attempt: _Attempt, options: ExportOptions) -> None:
     """The batch axis and parity by running, whether rows leave each other alone, and the structure last."""
     from onbudget.engine.invariance import probe
     from onbudget.engine.session import load_runner
+    from onbudget.make.timed import timed
 
     model = attempt.model
     first = graph.shape_of(model.graph.input[0])[:1]
@@ -225,6 +228,7 @@ def _verify(module: Any, attempt: _Attempt, options: ExportOptions) -> None:
     graph.declare_shapes(model, options.example[1:], found.shapes)
     graph.validate(model)
     attempt.parity, attempt.mates = found, probe(runner, max_batch=options.max_batch)
+    attempt.cost = timed(runner, attempt.notes, None, None) if attempt.mates.ok else None
 
 
 def _failure(attempts: list[_Attempt], options: ExportOptions, warnings: list[str]) -> OnbudgetError:
@@ -281,6 +285,7 @@ def _written(
         exporter=facts,
         parity={"torch_vs_onnx": attempt.parity.to_dict(), "batch_mates": mates},
         made_by=f"onbudget {__version__}",
+        cost=attempt.cost,
     )
     content = with_metadata(attempt.model.SerializeToString(), passport)
     write_atomically(options.output, content)
@@ -294,7 +299,7 @@ def _written(
         params=params,
         parity=attempt.parity,
         mates=attempt.mates,
-        notes=tuple(notes),
+        notes=(*notes, *attempt.notes),
         warnings=tuple(warnings),
     )
 

@@ -7,6 +7,7 @@ the same; write. Nothing is written unless the fused file answers as the numpy r
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,7 @@ def _passport(model: Any, source: Path) -> Metadata:
         source_sha256=file_sha256(source),
         exporter=before.exporter or made,
         samples=(),
+        cost=None,
         made_by=f"onbudget {__version__}",
     )
 
@@ -153,17 +155,21 @@ def _ask(job: _Job) -> None:
 def _plain(job: _Job) -> BundleReport:
     """A bundle of tensors: the graph stays as it is, so there is nothing to check but that it loads."""
     from onbudget.engine.session import load_runner
+    from onbudget.make.timed import timed
 
     data = _serialised(job) if external_data(job.source) else job.source.read_bytes()
     runner = load_runner(data)
     if len(runner.inputs) == 1 and runner.inputs[0].shape and None not in runner.inputs[0].shape[1:]:
         given = next(rows.plain_items(runner.inputs[0], max(rows.CHECKED)))
         job.told = dataclasses.replace(job.told, samples=heads.samples(runner, given, runner.outputs[0].name))
+    if job.options.cost and not job.told.unbatchable:
+        job.told = dataclasses.replace(job.told, cost=timed(runner, job.notes, None, None))
     return _write(job, data, runner)
 
 
 def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
     from onbudget.engine.session import load_runner
+    from onbudget.make.timed import timed
 
     say(f"asking {job.source}")
     surgery.check_opset(job.model)
@@ -182,7 +188,9 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
     data = _serialised(job)
     fused = load_runner(data)
     wanted = {n: {**told, **({output: head.expected(told)} if output else {})} for n, told in before.items()}
+    began = time.perf_counter()
     _check(job, fused, given, wanted)
+    took = (time.perf_counter() - began) / len(wanted)  # at most, of the smallest
     facts = {"worst": job.difference, "tolerance": job.tolerance, "rows": list(rows.CHECKED)}
     if "batch_mates" not in job.told.parity:  # `onbudget export` has tried it already, with larger batches
         _mates(job, fused, [output] if output else names)
@@ -194,6 +202,8 @@ def _fused(job: _Job, say: Callable[[str], None]) -> BundleReport:
         parity={**job.told.parity, "fused": facts},
         samples=heads.samples(fused, given, output or names[0]),
     )
+    if job.options.cost and not job.told.unbatchable:
+        job.told = dataclasses.replace(job.told, cost=timed(fused, job.notes, [output] if output else None, took))
     return _write(job, data, fused)
 
 

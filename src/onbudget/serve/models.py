@@ -17,14 +17,14 @@ from onbudget.core.queue import Queue
 from onbudget.core.tasks import task_of
 from onbudget.engine.invariance import probe
 from onbudget.engine.machine import Machine
-from onbudget.engine.session import OrtRunner, SessionOptions, load_runner, provider_names
+from onbudget.engine.session import RUNTIME, OrtRunner, SessionOptions, load_runner, provider_names
 from onbudget.serve.contract import Contract, contract_of
+from onbudget.serve.costs import Cache, learn
 from onbudget.serve.inline import Inline
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import Batch, Lanes
 from onbudget.serve.polls import Polls
 from onbudget.serve.settings import Settings
-from onbudget.serve.warm import warm
 
 RESERVE_S, RESERVE = 0.0003, 0.03  # seconds, and a part of the budget, for reading and replying
 BATCH_S = 0.0003  # seconds a batch costs beside its run
@@ -46,13 +46,9 @@ class Model:
         if self.contract.batch is None and not self.contract.why_alone and settings.max_batch > 1:
             self._probe(task.outputs)
         self.job = Job(self.runner, self.contract, task, settings.max_batch, settings)
-        self.lane_count = settings.lanes or max(1, Machine.read().threads() // settings.threads)
-        try:
-            costs = warm(self.job, settings.warm_up)
-        except BundleError as error:
-            raise BundleError(f"{path}: {error}") from error
-        self.warmed = sorted(costs)
-        self.cost = Online(Cost.of(costs)) if costs else None
+        self.machine = Machine.read(onnxruntime=RUNTIME)
+        self.lane_count = settings.lanes or max(1, self.machine.threads() // settings.threads)
+        self._learn()
         self.policy = self._policy()
         self.inline = self._fits_inline()
         self.load_seconds = time.monotonic() - began
@@ -66,6 +62,26 @@ class Model:
         else:
             self.lanes = Lanes(self.job, self.policy, self.queue, self.lane_count, post)
         self.lanes.start()
+
+    def _learn(self) -> None:
+        """What runs cost: `cost` (None where nothing could be run), the sizes `warmed`, and `cost_source`."""
+        how = {"threads": self.settings.threads, "providers": list(self.runner.providers)}
+        self._cache = Cache.of(self.runner.sha256, self.machine.hash(), how)
+        carried = self.metadata.cost
+        try:
+            learnt = learn(
+                self.job, self.settings.warm_up, self._cache.read(), Cost(carried.points) if carried else None
+            )
+        except BundleError as error:
+            raise BundleError(f"{self.path}: {error}") from error
+        self.warmed = list(learnt.warmed)
+        self.cost_source = learnt.source
+        self.cost = Online(learnt.cost) if learnt.cost else None
+
+    def remember(self) -> None:
+        """Keep the start's costs for the next one: a write to disk, so not before the model is ready."""
+        if self.cost is not None:
+            self._cache.write(self.cost.prior)
 
     def _policy(self) -> Policy:
         """The policy that was asked for; deadline's largest batch is the smallest that loses next to no capacity."""
@@ -100,7 +116,7 @@ class Model:
 
     def _fits_inline(self) -> bool:
         """Whether the model may run on the event loop's thread: one lane, one core, and runs too short to feel."""
-        if self.cost is None or self.lane_count > 1 or self.settings.threads > 1 or Machine.read().cores() >= 2:
+        if self.cost is None or self.lane_count > 1 or self.settings.threads > 1 or self.machine.cores() >= 2:
             return False
         allowed = (self.settings.p95 or INLINE_S * 4) / 4
         return self.cost.prior.seconds(self.policy.max_batch) <= allowed
@@ -132,5 +148,6 @@ class Model:
                 "max_items": settings.max_items,
                 "max_queue": settings.max_queue,
                 "warmed": self.warmed,
+                "costs_from": self.cost_source,
             },
         }

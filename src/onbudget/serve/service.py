@@ -107,6 +107,7 @@ class Service:
             await asyncio.to_thread(images.warm, self.settings.accept)
         await asyncio.to_thread(self.metrics.render)
         self.metrics.live.steady = clock()
+        await asyncio.to_thread(model.remember)
 
     def _post(self, loop: asyncio.AbstractEventLoop, batch: Batch) -> None:
         """Called by the lanes: one hop to the loop."""
