@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onbudget.cli import show
 from onbudget.cli.options import options
 from onbudget.serve.settings import Settings
 
 if TYPE_CHECKING:
+    from onbudget.core.plan import Plan
     from onbudget.serve.service import Service
 
 
@@ -35,18 +37,40 @@ def _greet(service: Service, url: str) -> None:
     _say(f"pages: {url}/docs  {url}/health  {url}/ready  {url}/metrics    stop: Ctrl-C")
 
 
+def _read(ctx: click.Context, _: click.Parameter, path: Path | None) -> tuple[Path, Plan] | None:
+    """What the plan decides becomes the default of its options, so that a flag or the environment still wins."""
+    if path is None:
+        return None
+    from onbudget.engine.plans import read_plan
+
+    plan = read_plan(path)
+    # as text: an option's own limits are checked where it is parsed
+    told = {name: f"{value}s" if name == "p95" else str(value) for name, value in plan.settings().items()}
+    ctx.default_map = {**(ctx.default_map or {}), **told}
+    return path, plan
+
+
 @click.command(
     "serve",
     epilog="""\b
 Examples:
   onbudget serve                                   the embedded satellite-tile bundle on port 8000
   onbudget serve served.onnx --p95 20ms            a bundle, with its budget
+  onbudget serve served.onnx --plan plan.json      as a plan says; flags and the environment win over it
   onbudget serve model.onnx --port 0 --lanes 1     any .onnx as tensors, on a free port
 """,
 )
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @options(Settings)
-def command(settings: Settings, path: Path | None) -> int:
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    envvar="ONBUDGET_PLAN",
+    callback=_read,
+    is_eager=True,  # before the options whose defaults it sets
+    help="Take budget, lanes, threads, largest batch and policy from this plan, where they are not given.",
+)
+def command(settings: Settings, path: Path | None, plan: tuple[Path, Plan] | None) -> int:
     """Serve a bundle, or any .onnx as tensors, over HTTP with dynamic batching. Without PATH: the embedded bundle."""
     from onbudget.serve.server import serve
 
@@ -54,4 +78,9 @@ def command(settings: Settings, path: Path | None) -> int:
         from onbudget.engine.embedded import bundle_path
 
         path = bundle_path()
+    if plan is not None:
+        from onbudget.engine.plans import origin
+
+        if told := origin(plan[1], plan[0], path):
+            show.warn(told)
     return serve(path, settings, _greet)

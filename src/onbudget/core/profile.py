@@ -8,12 +8,12 @@ one model on one machine and says so: `check_origin` refuses another's.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from onbudget.core.cost import Cost
+from onbudget.core.document import differences, opened
 from onbudget.core.errors import RecordError, UsageError
 
 SCHEMA = 1
@@ -126,21 +126,7 @@ def shape(threads: int, lanes: int) -> str:
 
 def parse(text: str | bytes, name: str) -> Profile:
     """Read a record back; `name` is the file's. RecordError for damage and for a newer schema."""
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{name} is not a profile: not JSON: {error}") from error
-    if not isinstance(told, dict) or told.get("kind") != KIND:
-        raise RecordError(f'{name} is not a profile: it has no "kind": "{KIND}"')
-    schema = told.get("schema")
-    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise RecordError(f"{name} is damaged: schema must be a whole number, not {schema!r}")
-    if schema > SCHEMA:
-        maker = told.get("made_by") or "a newer onbudget"
-        raise RecordError(
-            f"{name} has profile schema {schema}, written by {maker}; this onbudget reads schemas up to {SCHEMA}. "
-            "Install a newer onbudget, or measure again with this one"
-        )
+    told = opened(text, name, kind=KIND, schema=SCHEMA, again="measure")
     try:
         return _filled(told)
     except (KeyError, TypeError, ValueError) as error:
@@ -172,19 +158,9 @@ def check_origin(profile: Profile, name: str, *, sha256: str, machine: Mapping[s
             f"{name} is the profile of {profile.model} (sha256 {profile.sha256[:12]}…), not of the model with sha256 "
             f"{sha256[:12]}…; run `onbudget profile` on this model"
         )
-    there = profile.machine
-    if there["hash"] != machine["hash"]:
-        differ = [n for n in _COSTLY if there.get(n) != machine[n]]
-        told = "; ".join(f"{n} {_plain(there.get(n))} there, {_plain(machine[n])} here" for n in differ)
+    there = profile.machine["hash"]
+    if told := differences(profile.machine, machine):
         raise UsageError(
-            f"{name} was measured on another machine ({there['hash']} there, {machine['hash']} here): "
-            f"{told or 'its facts differ'}; run `onbudget profile` on this one"
+            f"{name} was measured on another machine ({there} there, {machine['hash']} here): "
+            f"{told}; run `onbudget profile` on this one"
         )
-
-
-# The facts that a machine's hash is made of, by their names in a record.
-_COSTLY = ("cpu", "arch", "isa", "affinity", "quota", "governor", "onnxruntime")
-
-
-def _plain(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else "none" if value is None else str(value)
