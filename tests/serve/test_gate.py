@@ -34,11 +34,12 @@ class Door:
 
     def admit(
         self, waiting: int, running: Any, items: int, age: float, now: float, within: float | None = None
-    ) -> None:
+    ) -> bool:
         self.asked.append((waiting, items))
         self.within.append(within)
         if self.shut:
             raise Shed("the answer would come late", reason="late", retry_after_s=0.004)
+        return False
 
 
 class Transport:

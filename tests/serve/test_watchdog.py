@@ -59,17 +59,39 @@ def test_who_waits_is_told_at_its_deadline(tmp_path: Path) -> None:
         first = asyncio.create_task(ask(service, "first", 1e15))
         while not service.model or not service.model.lanes.busy:
             await asyncio.sleep(0.001)
+        patient = asyncio.create_task(ask(service, "patient", 0.0, (b"x-deadline-ms", b"20000")))
+        await asyncio.sleep(0)  # it waits, and its deadline is far: the next one's comes sooner
         expired = await ask(service, "expired", 0.0, (b"x-deadline-ms", b"20"))
-        await first
+        assert (await first).status == 500
+        assert (await patient).status == 200
         after = await ask(service, "after", 0.0, (b"x-deadline-ms", b"20000"))
         assert service.model.queue.items == service.model.queue.waiting == 0
         await service.stop()
         return [expired, after]
 
     expired, after = asyncio.run(go())
-    assert ended == ["expired", "first", "after"]
+    assert ended == ["expired", "first", "patient", "after"]
     assert (expired.status, json.loads(expired.body)["reason"]) == (429, "expired")
     assert after.status == 200
+
+
+def test_an_idle_lane_runs_a_lone_request_whatever_its_deadline(tmp_path: Path) -> None:
+    """A deadline that has passed before the request is read: answered, for a free lane has nothing better to do."""
+
+    async def go(policy: str) -> exchange.Response:
+        settings = Settings(policy=policy, p95=0.02, lanes=1, threads=2)
+        service = Service(spin_model(tmp_path / "spin.onnx"), settings)
+        await service.start()
+        done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
+        headers = [(b"x-deadline-ms", b"0.001")]
+        request = exchange.Request(headers, b'{"instances": [[0.0]]}', b"", time.monotonic())
+        service.predict(request, done.set_result)
+        answer = await asyncio.wait_for(done, 30)
+        await service.stop()
+        return answer
+
+    for policy in ("deadline", "greedy"):
+        assert asyncio.run(go(policy)).status == 200
 
 
 def test_the_model_it_is_tested_with_is_valid(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def _greet(service: Service, url: str) -> None:
         _say(f"served one at a time: {model.contract.why_alone}")
     if settings.host not in ("127.0.0.1", "localhost", "::1"):
         _say(f"listening on {settings.host}: other machines can reach it, and there is no authentication")
-    _say(f"pages: {url}/docs  {url}/health  {url}/ready  {url}/metrics    stop: Ctrl-C")
+    _say(f"pages: {url}/docs  {url}/health  {url}/ready  {url}/status  {url}/metrics    stop: Ctrl-C")
 
 
 def _read(ctx: click.Context, _: click.Parameter, path: Path | None) -> tuple[Path, Plan] | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from onbudget.core.cost import Online
 from onbudget.core.errors import Shed, TooLarge
-from onbudget.core.policy import Drop, Running, Take, Wait, urgent
+from onbudget.core.policy import Drop, Running, Take, Wait, lone, urgent
 from onbudget.core.queue import Group, Queue
 from onbudget.core.schedule import choose, finish
 
@@ -42,22 +42,21 @@ class Deadline:
 
     def admit(
         self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> None:
-        """Let `items` in behind `waiting` ones, or raise Shed (late) or TooLarge (never fits).
+    ) -> bool:
+        """Let `items` in behind `waiting` ones, or raise Shed (late) or TooLarge (never fits) → whether it is alone.
 
         A caller's own deadline is judged behind everybody who waits, as if it could not overtake: so one that gets in
         leaves time for the full batches before it, and a tight one shrinks nobody's batch.
         """
-        idle = any(rows == 0 for rows, _ in running)
-        if items == 1 and waiting == 0 and idle:
-            return
+        if lone(waiting, running, items):
+            return True
         seconds = self._seconds(now)
         free = [max(0.0, seconds(rows) - so_far) if rows else 0.0 for rows, so_far in running]
         budget = self.budget if within is None else within
         left = budget - self.reserve - age
         end = finish(free, waiting, items, self.max_batch, seconds)
         if end <= left:
-            return
+            return False
         most = self._most(items, len(free), budget, seconds)
         if most < items:
             raise TooLarge(

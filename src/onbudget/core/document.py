@@ -17,7 +17,7 @@ _COSTLY = ("cpu", "arch", "isa", "affinity", "quota", "governor", "onnxruntime")
 
 
 def opened(text: str | bytes, name: str, *, kind: str, schema: int, again: str) -> dict[str, Any]:
-    """The document of this kind in file `name`; `again` is the verb that makes another with this version.
+    """The document of this kind in file `name`; `again` is how another is made with this version.
 
     RecordError for what is not JSON, for another kind, and for a schema above `schema`.
     """
@@ -34,7 +34,7 @@ def opened(text: str | bytes, name: str, *, kind: str, schema: int, again: str) 
         maker = told.get("made_by") or "a newer onbudget"
         raise RecordError(
             f"{name} has {kind} schema {found}, written by {maker}; this onbudget reads schemas up to {schema}. "
-            f"Install a newer onbudget, or {again} again with this one"
+            f"Install a newer onbudget, or {again} with this one"
         )
     return told
 

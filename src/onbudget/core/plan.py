@@ -125,7 +125,7 @@ class Plan:
 
 def parse(text: str | bytes, name: str) -> Plan:
     """Read a record back; `name` is the file's. RecordError for damage and for a newer schema."""
-    told = opened(text, name, kind=KIND, schema=SCHEMA, again="tune")
+    told = opened(text, name, kind=KIND, schema=SCHEMA, again="make the plan again")
     try:
         values = {f.name: told[f.name] for f in dataclasses.fields(Plan)}
         values["chosen"] = _configuration(values["chosen"])

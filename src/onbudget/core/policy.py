@@ -54,8 +54,8 @@ class Policy(Protocol):
 
     def admit(
         self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> None:
-        """Let a request of `items` in behind `waiting` ones, or raise Shed or TooLarge.
+    ) -> bool:
+        """Let a request of `items` in behind `waiting` ones, or raise Shed or TooLarge → whether a lane takes it now.
 
         `running` tells of each lane; `age` is for how many seconds the request has existed; `within` is for how many it
         may, where its caller said so.
@@ -81,6 +81,11 @@ def urgent(queue: Queue) -> tuple[Hashable, int, float] | None:
     return (best[0].key, best[1], best[0].group.arrived) if best else None
 
 
+def lone(waiting: int, running: Running, items: int) -> bool:
+    """Whether this is a single item, nobody waits, and a lane is idle."""
+    return items == 1 and waiting == 0 and any(rows == 0 for rows, _ in running)
+
+
 @dataclass(frozen=True, slots=True)
 class Greedy:
     """Take what is there, up to `max_batch`, the moment a lane is free."""
@@ -90,8 +95,9 @@ class Greedy:
 
     def admit(
         self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> None:
+    ) -> bool:
         """Everybody comes in; only the queue's own bounds refuse."""
+        return lone(waiting, running, items)
 
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """Everything that waits in the oldest bucket, up to `max_batch`."""
@@ -112,8 +118,9 @@ class Timer:
 
     def admit(
         self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> None:
-        """Everybody comes in; only the queue's own bounds refuse."""
+    ) -> bool:
+        """Everybody comes in; only the queue's own bounds refuse. A free lane may wait for company."""
+        return False
 
     def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
         """A full batch at once; a smaller one when `max_wait` has passed since the lane saw its first ticket."""

@@ -126,7 +126,7 @@ def shape(threads: int, lanes: int) -> str:
 
 def parse(text: str | bytes, name: str) -> Profile:
     """Read a record back; `name` is the file's. RecordError for damage and for a newer schema."""
-    told = opened(text, name, kind=KIND, schema=SCHEMA, again="measure")
+    told = opened(text, name, kind=KIND, schema=SCHEMA, again="measure again")
     try:
         return _filled(told)
     except (KeyError, TypeError, ValueError) as error:

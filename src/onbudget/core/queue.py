@@ -8,6 +8,7 @@ failed) gives its places back at once, and its tickets are skipped when a batch 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
@@ -107,17 +108,18 @@ class _Bucket:
         self.live = 0
 
     def add(self, ticket: Ticket) -> None:
-        """To its place. From the end, because nearly everybody has the same budget and so comes last."""
+        """To its place: nearly everybody has the same budget and so comes last."""
         tickets, deadline = self.tickets, ticket.group.deadline
-        place = len(tickets)
-        while place and tickets[place - 1].group.deadline > deadline:
-            place -= 1
-        if place == len(tickets):
+        if not tickets or tickets[-1].group.deadline <= deadline:
             tickets.append(ticket)
         else:
-            tickets.insert(place, ticket)
+            tickets.insert(bisect_right(tickets, deadline, key=_deadline), ticket)
         self.live += 1
         ticket.queued = True
+
+
+def _deadline(ticket: Ticket) -> float:
+    return ticket.group.deadline
 
 
 class Queue:

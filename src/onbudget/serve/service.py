@@ -67,6 +67,7 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None  # one for all: at the soonest deadline of those that wait
+        self._expires = math.inf  # when that is
         self._starting: asyncio.Task[None] | None = None
         self._drain_by: float | None = None  # until when accepted requests may take, once the doors are closed
         self._open: set[Group] = set()
@@ -146,7 +147,7 @@ class Service:
         for timer in (self._watch, self._expiry):
             if timer is not None:
                 timer.cancel()
-        self._expiry = None
+        self._expiry, self._expires = None, math.inf
         self.state = "stopped"
         for group in list(self._open):
             group.fail(NotReady("the server stopped before this request was done", reason="stopped"))
@@ -173,12 +174,13 @@ class Service:
             parsed = parse(request, model.contract, self.settings)
             within = within_of(request.headers, self.settings.p95)
             now = clock()
-            model.policy.admit(
+            at_once = model.policy.admit(
                 model.queue.waiting, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within
             )
             call = Call(parsed, reply)
             wanted = model.promise if within is None else within
-            deadline = math.inf if wanted is None else request.arrived + wanted
+            # Who is taken at once does not wait, so it can't expire: it runs, however late it will be.
+            deadline = math.inf if wanted is None or at_once else request.arrived + wanted
             group = Group(request.arrived, len(request.body), self._reply, call, deadline)
             for kind, data, key in parsed.items:
                 group.add((kind, data), key)
@@ -190,7 +192,7 @@ class Service:
             failed = RunFailed("an internal error while the request was read; the server's log has it")
         else:
             self._open.add(group)
-            if self._expiry is None and deadline < math.inf:
+            if deadline < self._expires:
                 self._expire_at(deadline)
             return group
         self.metrics.live.refuse(failed.reason)
@@ -244,13 +246,16 @@ class Service:
 
     def _expire_at(self, when: float) -> None:
         assert self._loop is not None
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expires = when
         self._expiry = self._loop.call_later(max(0.0, when - clock()), self._expire)
 
     def _expire(self) -> None:
         """Tell whoever still waits at its deadline: at once, however long the lanes go on with what they run."""
         assert self.model is not None
         lost, when = self.model.lanes.expire(clock())
-        self._expiry = None
+        self._expiry, self._expires = None, math.inf
         if when < math.inf:  # first: an answer that fails is not the last one
             self._expire_at(when)
         for group in lost:

@@ -57,7 +57,9 @@ def quick(job: Job, shape: Cost, budget: float = QUICK_S) -> dict[int, float]:
         spent += took
         later: list[float] = []
         while len(later) < REPEATS and spent + took <= budget:
-            took = _ran(job, size, found) or took
+            took = _ran(job, size, found)
+            if took is None:
+                return {}
             later.append(took)
             spent += took
         if not later and found:
