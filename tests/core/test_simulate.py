@@ -14,7 +14,7 @@ from onbudget.core.cost import Cost, Online
 from onbudget.core.deadline import Deadline
 from onbudget.core.outcome import Outcome, Window, limit_rate
 from onbudget.core.plant import Death, Noise, Plant
-from onbudget.core.policy import Greedy, Policy, Timer
+from onbudget.core.policy import Greedy, Policy, Running, Timer
 from onbudget.core.simulate import simulate
 from onbudget.core.traffic import bursty, poisson
 
@@ -66,6 +66,37 @@ def test_what_a_dead_lane_ran_fails_and_the_rest_is_served() -> None:
     assert (told.failed, told.answered, told.refused) == (1, 4, {})
     alone = simulate(Greedy(4), Plant(TEN.cost, deaths=(Death(0.0, 0, 0.050),)), [0.001], 0.1)
     assert alone.latency.tolist() == pytest.approx([0.059])
+
+
+class Door:
+    """Greedy, and keeps the ages that it was told."""
+
+    name = "door"
+    max_batch = 4
+
+    def __init__(self) -> None:
+        self.ages: list[float] = []
+        self.next_batch = Greedy(self.max_batch).next_batch
+
+    def admit(
+        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
+    ) -> bool:
+        self.ages.append(age)
+        return False
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_the_door_knows_for_how_long_a_request_lay_unread(inline: bool) -> None:
+    """Three come at once and the loop takes 1 ms for each: the second and the third are older when they are read."""
+    door = Door()
+    simulate(door, Plant(TEN.cost, accept_s=0.001, inline=inline), [0.0, 0.0, 0.0], 0.1)
+    assert door.ages == pytest.approx([0.0, 0.001, 0.002])
+
+
+def test_a_rare_run_takes_longer() -> None:
+    """Where every run is a rare one, each takes three times its cost."""
+    plant = Plant(TEN.cost, noise=Noise(rare=1.0, longer=3.0))
+    assert simulate(Greedy(4), plant, [0.0, 1.0], 0.1).latency.tolist() == pytest.approx([0.030, 0.030])
 
 
 def test_the_queue_s_own_bound_refuses_too() -> None:
