@@ -190,6 +190,24 @@ def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.Monke
     assert second["cost"]["run_ms"] == {"1": 1.0, "8": 4.0}
 
 
+@pytest.mark.parametrize(("inline", "factor"), [(True, 1.0), (False, 2.0)])
+def test_the_loops_reading_counts_once(inline: bool, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs wait as long as they compute: on a lane of its own that is cost, inline it is the overhead seen again."""
+    cost = Online(POINTS, weight=1.0)
+    cost.observe(1, POINTS.seconds(1), 2 * POINTS.seconds(1), 1.0)
+
+    async def go() -> float | None:
+        live = Live(0.02)
+        seen(live, monkeypatch)
+        status = Status(live)
+        status.body(model(cost=cost, inline=inline), "ready", 1.0)
+        await settled(status)
+        return live.predicted
+
+    expected = limit_rate(0.02, loaded(POINTS, factor, 0.0001), 8)
+    assert asyncio.run(go()) == pytest.approx(expected, rel=1e-6)
+
+
 def test_the_limit_is_predicted_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often somebody asks, a prediction is made once in 10 s."""
     made: list[float] = []

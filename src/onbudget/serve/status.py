@@ -96,7 +96,9 @@ class Status:
         if budget is None or model.cost is None or self._overhead is None or self._busy or current.at < self._next:
             return
         self._busy, self._next = True, current.at + AGAIN
-        cost = loaded(model.cost.prior, model.cost.scale(current.at), self._overhead)
+        # An inline lane's waiting is the loop's reading, which the overhead holds already.
+        scale = model.cost.factors(current.at)[0] if model.inline else model.cost.scale(current.at)
+        cost = loaded(model.cost.prior, scale, self._overhead)
         most, lanes = model.policy.max_batch, model.lane_count
         asyncio.get_running_loop().run_in_executor(None, self._work, lambda: lanes * limit_rate(budget, cost, most))
 
