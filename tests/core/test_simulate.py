@@ -37,6 +37,9 @@ def named(name: str, most: int, budget: float, cost: Cost = COST) -> Policy:
         (Plant(TEN.cost, accept_s=0.001), [0.0, 0.0, 0.0], [0.011, 0.021, 0.021]),
         # inline: all that is there is read first; who comes during a run is read after it
         (Plant(TEN.cost, accept_s=0.001, inline=True), [0.0, 0.0, 0.004], [0.012, 0.012, 0.019]),
+        # and answers are written one after the other, by the same thread as the runs or beside them
+        (Plant(TEN.cost, reply_s=0.001, inline=True), [0.0, 0.0, 0.004], [0.011, 0.012, 0.019]),
+        (Plant(TEN.cost, reply_s=0.001), [0.0, 0.001, 0.002], [0.011, 0.020, 0.020]),
         # a stall lengthens the run that it interrupts, and who comes in it is read when it is over
         (Plant(TEN.cost, stalls=((0.005, 0.1),)), [0.0, 0.05], [0.110, 0.070]),
         (Plant(TEN.cost, stalls=((0.005, 0.1),), inline=True), [0.0, 0.05], [0.110, 0.070]),

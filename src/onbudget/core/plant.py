@@ -41,7 +41,8 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """The loop takes `accept_s` seconds for each request that it lets in, and `refuse_s` for each other one.
+    """The loop takes `accept_s` seconds to read a request that it lets in, `reply_s` to answer it, and `refuse_s` for
+    each other one.
 
     `inline`: one lane, on the loop's own thread; else each lane has a core of its own. In a stall (start, seconds)
     everything stands still. `max_items` is the queue's bound. ValueError for what can't be meant.
@@ -52,6 +53,7 @@ class Plant:
     inline: bool = False
     accept_s: float = 0.0
     refuse_s: float = 0.0
+    reply_s: float = 0.0
     noise: Noise = Noise()
     stalls: tuple[tuple[float, float], ...] = ()
     deaths: tuple[Death, ...] = ()
@@ -62,8 +64,9 @@ class Plant:
         """Check it."""
         if self.lanes < 1 or (self.inline and (self.lanes > 1 or self.deaths)):
             raise ValueError("there is at least one lane; an inline one is alone and can't be replaced")
-        if not (self.accept_s >= 0 and self.refuse_s >= 0):
-            raise ValueError(f"a loop that takes {self.accept_s} and {self.refuse_s} s a request can't be meant")
+        work = (self.accept_s, self.refuse_s, self.reply_s)
+        if not all(seconds >= 0 for seconds in work):
+            raise ValueError(f"a loop that takes {work} s to read, refuse and answer a request can't be meant")
         if any(start + seconds > after for (start, seconds), (after, _) in itertools.pairwise(self.stalls)):
             raise ValueError("stalls are told in order and don't overlap")
         if any(not 0 <= death.lane < self.lanes for death in self.deaths):

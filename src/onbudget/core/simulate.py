@@ -129,7 +129,8 @@ class _Server:
     def _end(self, group: Group) -> None:
         if group.error is None:
             # the loop writes the answer when it has a moment
-            self.latency[group.note] = max(self.now, self.loop_free) - group.arrived
+            self.loop_free = self.after(max(self.now, self.loop_free), self.plant.reply_s)
+            self.latency[group.note] = self.loop_free - group.arrived
         else:
             self.why[group.note] = group.error.reason or group.error.code
         if group.left:
@@ -165,11 +166,12 @@ class _Inline(_Server):
                 continue
             tickets, since = self.queue.take(told.key, told.count), -1.0
             self.now = self.loop_free = self.after(now, self.run_time(len(tickets)))
-            # somebody waited through the reads since the last run, so they are part of its cost
+            # somebody waited through the loop's work since the last run, so it is part of its cost
             self.asked.ran(len(tickets), self.now - (last if last >= 0 else now), self.now)
+            ran = self.now
             for ticket in tickets:
                 ticket.group.settle(ticket.index, True)
-            last = self.now if self.queue.waiting else -1.0
+            last = ran if self.queue.waiting else -1.0
 
 
 class _Lane:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onbudget.core.cost import Cost, Online
-from onbudget.core.deadline import Deadline
+from onbudget.core.deadline import Deadline, batch_for, reserve
 from onbudget.core.errors import BundleError
 from onbudget.core.metadata import Metadata
 from onbudget.core.policy import Greedy, Policy, Timer
@@ -26,8 +26,6 @@ from onbudget.serve.lanes import Batch, Lanes
 from onbudget.serve.polls import Polls
 from onbudget.serve.settings import Settings
 
-RESERVE_S, RESERVE = 0.0003, 0.03  # seconds, and a part of the budget, for reading and replying
-BATCH_S = 0.0003  # seconds a batch costs beside its run
 INLINE_S = 0.005  # longest run on the loop's thread where there is no budget to measure it by
 
 
@@ -90,11 +88,8 @@ class Model:
             return Timer(most, settings.max_wait)
         if settings.policy == "greedy" or settings.p95 is None or self.cost is None:
             return Greedy(most)
-        # Every batch costs the loop and the lane something beside the run, which larger ones share.
-        prior = Cost(tuple((b, s + BATCH_S) for b, s in self.cost.prior.points))
-        # A request may arrive just after a batch has left and ride in the next one: two runs must fit.
-        most = max(1, min(prior.best_batch(most), prior.largest_within(settings.p95 / 2, most)))
-        return Deadline(most, settings.p95, self.cost, RESERVE_S + RESERVE * settings.p95)
+        budget = settings.p95
+        return Deadline(batch_for(self.cost.prior, budget, most), budget, self.cost, reserve(budget))
 
     def _probe(self, outputs: Sequence[str]) -> None:
         """Try with a few rows whether they leave each other alone, where the passport does not say."""
