@@ -21,10 +21,10 @@ def policy(budget: float = 0.020, each: float = 0.002, max_batch: int = 4) -> De
     return Deadline(max_batch, budget, cost)
 
 
-def queue_of(*arrivals: float) -> Queue:
+def queue_of(*arrivals: float, budget: float = 0.020) -> Queue:
     queue = Queue(max_items=1000, max_bytes=10**9)
     for arrived in arrivals:
-        group = Group(arrived, 1, lambda group: None)
+        group = Group(arrived, 1, lambda group: None, deadline=arrived + budget)
         group.add(None)
         queue.offer(group)
     return queue
@@ -47,10 +47,10 @@ def queue_of(*arrivals: float) -> Queue:
 def test_the_door_counts_what_is_ahead(waiting: int, running: list[tuple[int, float]], age: float, fits: bool) -> None:
     """A request is let in when its own run ends within the budget, behind what runs and what waits."""
     if fits:
-        policy().admit(waiting, running, 1, age, now=0.0)
+        policy().admit(queue_of(*[0.0] * waiting), running, 1, age, now=0.0)
     else:
         with pytest.raises(Shed) as refused:
-            policy().admit(waiting, running, 1, age, now=0.0)
+            policy().admit(queue_of(*[0.0] * waiting), running, 1, age, now=0.0)
         assert refused.value.reason == "late"
         assert refused.value.retry_after_s is not None
         assert 0 < refused.value.retry_after_s < 0.020
@@ -58,16 +58,16 @@ def test_the_door_counts_what_is_ahead(waiting: int, running: list[tuple[int, fl
 
 def test_an_idle_lane_always_runs_a_lone_request() -> None:
     """However dear a run seems, and however old the request is: runs are what corrects the belief."""
-    policy(each=100.0).admit(0, IDLE, 1, age=5.0, now=0.0)
+    policy(each=100.0).admit(queue_of(), IDLE, 1, age=5.0, now=0.0)
     assert policy(each=100.0).next_batch(queue_of(0.0), now=99.0, since=99.0) == Take(None, 1, "idle")
 
 
 def test_a_request_that_never_fits_is_told_how_many_would() -> None:
     """Thirty-two items that no idle server could answer in time are 413 with the number, not 429 for ever."""
     with pytest.raises(TooLarge, match="at most 16 a request"):
-        policy().admit(0, IDLE, 32, age=0.0, now=0.0)
+        policy().admit(queue_of(), IDLE, 32, age=0.0, now=0.0)
     with pytest.raises(Shed):
-        policy().admit(9, IDLE, 16, age=0.0, now=0.0)
+        policy().admit(queue_of(*[0.0] * 9), IDLE, 16, age=0.0, now=0.0)
 
 
 def test_a_full_batch_leaves_when_all_have_time() -> None:
@@ -95,11 +95,11 @@ def test_a_stall_does_not_refuse_for_ever() -> None:
     for step in range(200):
         deadline.cost.observe(1, 0.002, 0.020, now=step * 0.02)
     with pytest.raises(Shed):
-        deadline.admit(3, IDLE, 1, age=0.0, now=4.0)
+        deadline.admit(queue_of(*[0.0] * 3), IDLE, 1, age=0.0, now=4.0)
     for step in range(200):
-        deadline.admit(0, IDLE, 1, age=0.0, now=4.0 + step * 0.02)
+        deadline.admit(queue_of(), IDLE, 1, age=0.0, now=4.0 + step * 0.02)
         deadline.cost.observe(1, 0.002, 0.0018, now=4.0 + step * 0.02)
-    deadline.admit(3, IDLE, 1, age=0.0, now=8.0)
+    deadline.admit(queue_of(*[0.0] * 3), IDLE, 1, age=0.0, now=8.0)
 
 
 @given(st.lists(st.floats(0, 0.03), min_size=2, max_size=30).map(sorted), st.floats(0.03, 0.08), st.integers(1, 8))
@@ -129,10 +129,10 @@ def test_what_is_taken_can_be_in_time_and_everybody_ends(arrivals: list[float], 
 def test_a_callers_own_deadline_counts() -> None:
     """A shorter one is refused sooner than the budget, a longer one later; messages say whose deadline it was."""
     with pytest.raises(Shed, match="caller's deadline of 10 ms"):
-        policy().admit(11, IDLE, 1, age=0.0, now=0.0, within=0.010)
-    policy().admit(30, IDLE, 1, age=0.0, now=0.0, within=0.100)
+        policy().admit(queue_of(*[0.0] * 11), IDLE, 1, age=0.0, now=0.0, within=0.010)
+    policy().admit(queue_of(*[0.0] * 30), IDLE, 1, age=0.0, now=0.0, within=0.100)
     with pytest.raises(TooLarge, match="caller's deadline of 10 ms"):
-        policy().admit(0, IDLE, 12, age=0.0, now=0.0, within=0.010)
+        policy().admit(queue_of(), IDLE, 12, age=0.0, now=0.0, within=0.010)
 
 
 @given(st.lists(st.floats(0.001, 0.1), min_size=1, max_size=40), st.integers(1, 8))
@@ -142,7 +142,7 @@ def test_who_is_let_in_is_in_time_whatever_deadlines_the_others_bring(withins: l
     let_in = 0
     for within in withins:
         try:
-            deadline.admit(queue.waiting, [(1, 0.0)], 1, age=0.0, now=0.0, within=within)
+            deadline.admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, within=within)
         except Shed:
             continue
         group = Group(0.0, 1, lambda group: None, deadline=within)

@@ -215,13 +215,13 @@ class Traffic(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        lost, when = self.queue.expired(self.now)
+        lost = self.queue.expired(self.now)
         assert len(lost) == len(set(lost))
         waiting = {group for group in self.open if any(t.queued for t in group.tickets)}
-        assert set(lost) == {group for group in waiting if group.deadline <= self.now}
-        assert when == min((g.deadline for g in waiting if g.deadline > self.now), default=float("inf"))
+        assert set(lost) == {group for group in waiting if group.expires <= self.now}
         for group in lost:
             group.fail(BadContent("expired"))
+        assert self.queue.expires() == min((g.expires for g in waiting if g not in lost), default=float("inf"))
 
     @rule(group=groups)
     def hang_up(self, group: Group) -> None:

@@ -14,7 +14,8 @@ from onbudget.core.cost import Cost, Online
 from onbudget.core.deadline import Deadline
 from onbudget.core.outcome import Outcome, Window, limit_rate
 from onbudget.core.plant import Death, Noise, Plant
-from onbudget.core.policy import Greedy, Policy, Running, Timer
+from onbudget.core.policy import Entry, Greedy, Policy, Running, Timer
+from onbudget.core.queue import Queue
 from onbudget.core.simulate import simulate
 from onbudget.core.traffic import bursty, poisson
 
@@ -76,16 +77,24 @@ class Door:
 
     name = "door"
     max_batch = 4
+    spare = None
 
     def __init__(self) -> None:
         self.ages: list[float] = []
         self.next_batch = Greedy(self.max_batch).next_batch
 
     def admit(
-        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> bool:
+        self,
+        queue: Queue,
+        running: Running,
+        items: int,
+        age: float,
+        now: float,
+        within: float | None = None,
+        look: bool = False,
+    ) -> Entry:
         self.ages.append(age)
-        return False
+        return Entry.WAITS
 
 
 @pytest.mark.parametrize("inline", [False, True])

@@ -157,7 +157,7 @@ def test_the_status_follows_what_is_sent(tiles: Tiles) -> None:
             assert (window["offered"], window["answered"], window["latency"]["count"]) == (4, 3, 3)
             assert window["in_budget_share"] == 0.75
             assert window["batches"] == sum(window["left"].values()) > 0
-        assert told["queue"] == {"waiting_items": 0, "in_flight_items": 0, "in_flight_bytes": 0}
+        assert told["queue"] == {"waiting_items": 0, "late_items": 0, "in_flight_items": 0, "in_flight_bytes": 0}
         assert told["process_cpu_s"] > told["lanes_cpu_s"] > 0
         assert told["predicted_limit_rate"] is None
         assert client.post("/status").status_code == 405

@@ -12,7 +12,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from onbudget.core.errors import Shed
-from onbudget.core.policy import Greedy
+from onbudget.core.policy import Entry, Greedy
+from onbudget.core.queue import Queue
 from onbudget.serve.app import Front
 from onbudget.serve.protocol import Protocol
 from onbudget.serve.service import Service
@@ -25,6 +26,7 @@ class Door:
 
     name = "door"
     max_batch = 4
+    spare = None
 
     def __init__(self) -> None:
         self.shut = True
@@ -33,13 +35,20 @@ class Door:
         self.next_batch = Greedy(self.max_batch).next_batch
 
     def admit(
-        self, waiting: int, running: Any, items: int, age: float, now: float, within: float | None = None
-    ) -> bool:
-        self.asked.append((waiting, items))
+        self,
+        queue: Queue,
+        running: Any,
+        items: int,
+        age: float,
+        now: float,
+        within: float | None = None,
+        look: bool = False,
+    ) -> Entry:
+        self.asked.append((queue.waiting, items))
         self.within.append(within)
         if self.shut:
             raise Shed("the answer would come late", reason="late", retry_after_s=0.004)
-        return False
+        return Entry.WAITS
 
 
 class Transport:

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from onbudget.core.errors import RunFailed
-from onbudget.core.policy import Drop, Greedy, Take, Timer, Wait
+from onbudget.core.policy import Drop, Greedy, Running, Take, Timer, Wait
 from onbudget.core.queue import Group, Queue
 from onbudget.core.tasks import Tensors
 from onbudget.serve import polls as polls_module
@@ -81,7 +81,7 @@ def test_the_given_up_are_delivered_with_the_batch() -> None:
     """What a policy drops comes back once, with or without a batch beside it."""
 
     class Picky(Greedy):
-        def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
+        def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
             odd = [t.group for t in queue.peek(None, 9) if t.payload[1][0][0] % 2] if queue.waiting else []
             return Drop(odd) if odd else super().next_batch(queue, now, since)
 

@@ -153,6 +153,7 @@ def model(**more: Any) -> Any:
         "lane_count": 1,
         "inline": False,
         "cost": Online(POINTS),
+        "spare": None,
         "queue": Queue(100, 10_000),
         "lanes": OneLane([1]),
     }
@@ -277,7 +278,7 @@ def test_the_queue_is_told_as_it_is() -> None:
     queue.offer(group)
     queue.take(None, 2)
     told = Status(Live()).body(model(queue=queue), "draining", 1.0)
-    assert told["queue"] == {"waiting_items": 1, "in_flight_items": 3, "in_flight_bytes": 300}
+    assert told["queue"] == {"waiting_items": 1, "late_items": 0, "in_flight_items": 3, "in_flight_bytes": 300}
     assert (told["status"], told["windows"]) == ("draining", [])
 
 

@@ -9,12 +9,13 @@ corrected by runs however wrong it is, and "refuse everything" can't last.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from onbudget.core.cost import Cost, Online
 from onbudget.core.errors import Shed, TooLarge
-from onbudget.core.policy import Drop, Running, Take, Wait, lone, urgent
-from onbudget.core.queue import Group, Queue
+from onbudget.core.late import BACKLOG, Spare
+from onbudget.core.policy import Drop, Entry, Running, Take, Wait, lone, urgent
+from onbudget.core.queue import Queue
 from onbudget.core.schedule import choose, finish
 
 MARGIN = 1.1  # on a run's predicted time; at 1.5 times the capacity 2.3-2.9 % of the admitted are late, at 1.0 7 %
@@ -41,45 +42,65 @@ class Deadline:
     """Greedy batches, up to `max_batch`, of requests that can be in time.
 
     `budget` is seconds from a request's last body byte to its answer, for all who bring no deadline of their own;
-    `reserve` is the part of it that is spent outside
-    the lanes (reading, replying), in seconds.
+    `reserve` is the part of it that is spent outside the lanes (reading, replying), in seconds. With `demote` a
+    request that can't be in time is answered late from the background while few of them are doomed.
     """
 
     name = "deadline"
 
-    def __init__(self, max_batch: int, budget: float, cost: Online, reserve: float = 0.0) -> None:
+    def __init__(self, max_batch: int, budget: float, cost: Online, reserve: float = 0.0, demote: bool = False) -> None:
         self.max_batch = max_batch
         self.budget = budget
         self.cost = cost
         self.reserve = reserve
+        self.spare = Spare(budget) if demote else None
 
     def _seconds(self, now: float) -> Callable[[int], float]:
         scale, prior = MARGIN * self.cost.scale(now), self.cost.prior.seconds
         return lambda count: scale * prior(count)
 
     def admit(
-        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> bool:
-        """Let `items` in behind `waiting` ones, or raise Shed (late) or TooLarge (never fits) → whether it is alone.
+        self,
+        queue: Queue,
+        running: Running,
+        items: int,
+        age: float,
+        now: float,
+        within: float | None = None,
+        look: bool = False,
+    ) -> Entry:
+        """Let `items` in behind those that wait, in time or late, or raise Shed (late) or TooLarge (never fits).
 
         A caller's own deadline is judged behind everybody who waits, as if it could not overtake: so one that gets in
         leaves time for the full batches before it, and a tight one shrinks nobody's batch.
         """
-        if lone(waiting, running, items):
-            return True
+        spare = self.spare if within is None else None
+        if lone(queue.waiting, running, items):
+            if spare is not None and not look:
+                spare.asked += 1
+            return Entry.AT_ONCE
         seconds = self._seconds(now)
-        free = [max(0.0, seconds(rows) - so_far) if rows else 0.0 for rows, so_far in running]
+        free = _free(running, seconds)
         budget = self.budget if within is None else within
         left = budget - self.reserve - age
-        end = finish(free, waiting, items, self.max_batch, seconds)
+        end = finish(free, queue.waiting, items, self.max_batch, seconds)
         if end <= left:
-            return False
+            if spare is not None and not look:
+                spare.asked += 1
+            return Entry.WAITS
         most = self._most(items, len(free), budget, seconds)
         if most < items:
             raise TooLarge(
                 f"{items} items take longer than the {_named(within)} of {budget * 1e3:g} ms even on an idle server; "
                 f"send at most {most} a request"
             )
+        if spare is not None:
+            self._make_room(spare, len(free), seconds)
+            late = spare.takes(items, queue.behind)
+            if not (late and look):
+                spare.count(late)
+            if late:
+                return Entry.LATE
         raise Shed(
             f"the answer would come {(end - left) * 1e3:.1f} ms after the {_named(within)} of {budget * 1e3:g} ms",
             reason="late",
@@ -93,24 +114,59 @@ class Deadline:
             items -= 1
         return items
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
+    def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
         """The largest batch that the most urgent item allows; Drop first, where items can't be in time any more."""
         found = urgent(queue)
         if found is None:
-            return None
+            return self._late(queue, now) if queue.behind else None
         key, live, _ = found
-        if queue.waiting == 1:
-            return Take(key, 1, "idle")
         left = -self.reserve - now
+        if queue.waiting == 1:
+            if not queue.behind:
+                return Take(key, 1, "idle")
+            due = queue.peek(key, 1)[0].group.deadline + left
+            return Take(key, 1, "idle", ride=self._ride(queue, key, 1, due, now))
+        seconds = self._seconds(now)
         waiting = queue.peek(key, 4 * self.max_batch)
-        lost, run = choose([self._due(t.group) + left for t in waiting], (), self.max_batch, self._seconds(now))
+        dues, free = [t.group.deadline + left for t in waiting], _free(others, seconds)
+        lost, run = choose(dues, free, self.max_batch, seconds)
         if lost:
+            if self.spare is not None:
+                self._make_room(self.spare, 1 + len(free), seconds)
             return Drop([waiting[i].group for i in lost])
         count = len(run)
-        return Take(key, count, "full" if count == self.max_batch else "deadline" if count < live else "idle")
+        why = "full" if count == self.max_batch else "deadline" if count < live else "idle"
+        ride = self._ride(queue, key, count, dues[run[0]], now) if queue.behind and count == queue.waiting else 0
+        return Take(key, count, why, ride=ride)
 
-    def _due(self, group: Group) -> float:
-        return group.deadline if group.deadline < math.inf else group.arrived + self.budget
+    def _late(self, queue: Queue, now: float) -> Take | Drop | None:
+        """From the background, when nobody else waits."""
+        if lost := queue.expired(now):
+            return Drop(lost)
+        found = urgent(queue, late=True)
+        if found is None:
+            return None
+        return Take(found[0], max(1, self._ride(queue, found[0], 0, math.inf, now)), "late", late=True)
+
+    def _ride(self, queue: Queue, key: Hashable, count: int, due: float, now: float) -> int:
+        """How many late ones may run with `count` others, of which the first is due in `due` seconds.
+
+        A run with late ones in it leaves time for whoever arrives while it is on.
+        """
+        seconds = self._seconds(now)
+        room = min(due, self.budget - self.reserve - seconds(1))
+        most = min(self.max_batch, count + queue.live(key, late=True))
+        while most > count and seconds(most) > room:
+            most -= 1
+        return most - count
+
+    def _make_room(self, spare: Spare, lanes: int, seconds: Callable[[int], float]) -> None:
+        spare.room = int(BACKLOG * self.budget * lanes * self.max_batch / seconds(self.max_batch))
+
+
+def _free(running: Running, seconds: Callable[[int], float]) -> list[float]:
+    """In how many seconds each lane is free."""
+    return [max(0.0, seconds(rows) - so_far) if rows else 0.0 for rows, so_far in running]
 
 
 def _named(within: float | None) -> str:

@@ -8,21 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import NamedTuple, Protocol
 
-from onbudget.core.queue import Group, Queue
+from onbudget.core.late import Spare
+from onbudget.core.queue import Group, Queue, Ticket
 
 # Of each lane: how many items it runs (0: it is idle), and for how many seconds it has done so.
 Running = Sequence[tuple[int, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Run now: up to `count` tickets of bucket `key`. `why` is a word for metrics: full, idle or wait."""
+class Entry(Enum):
+    """How a request is let in."""
+
+    WAITS = 0  # for its turn
+    AT_ONCE = 1  # an idle lane takes it: it can't expire
+    LATE = 2  # it can't be in time, and waits in the background
+
+
+class Take(NamedTuple):
+    """Run now: up to `count` tickets of bucket `key`, or of the background's if `late`.
+
+    Up to `ride` tickets of the background ride along where the batch has room. `why` is a word for metrics: full, idle,
+    wait, deadline or late.
+    """
 
     key: Hashable
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks a Take
     why: str
+    late: bool = False
+    ride: int = 0
+
+    def tickets(self, queue: Queue) -> list[Ticket]:
+        """Take them out of the queue."""
+        taken = queue.take(self.key, self.count, self.late)
+        return taken + queue.take(self.key, self.ride, late=True) if self.ride else taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +54,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """These requests can't be in time any more: answer them so, and ask again."""
+    """These requests can't be in time any more: move or end them (`next_run`), and ask again."""
 
     groups: list[Group]
 
@@ -52,29 +72,63 @@ class Policy(Protocol):
         """The most items that it ever takes."""
         ...
 
+    @property
+    def spare(self) -> Spare | None:
+        """Who may be answered late; None where nobody is sent to the background."""
+        ...
+
     def admit(
-        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> bool:
-        """Let a request of `items` in behind `waiting` ones, or raise Shed or TooLarge → whether a lane takes it now.
+        self,
+        queue: Queue,
+        running: Running,
+        items: int,
+        age: float,
+        now: float,
+        within: float | None = None,
+        look: bool = False,
+    ) -> Entry:
+        """Let a request of `items` in behind those that wait, or raise Shed or TooLarge.
 
         `running` tells of each lane; `age` is for how many seconds the request has existed; `within` is for how many it
-        may, where its caller said so.
+        may, where its caller said so. With `look` whoever gets in will be asked about again, and is not counted yet.
         """
         ...
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
+    def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
         """The next batch for a lane that is free at `now`; None when nothing waits.
 
-        `since` is when this lane, being free, first saw a waiting ticket (perhaps one that another lane took). Times
-        are monotonic seconds.
+        `since` is when this lane, being free, first saw a waiting ticket (perhaps one that another lane took); `others`
+        tells of the other lanes. Times are monotonic seconds.
         """
         ...
 
 
-def urgent(queue: Queue) -> tuple[Hashable, int, float] | None:
+def next_run(
+    policy: Policy, queue: Queue, now: float, since: float, others: Running = ()
+) -> tuple[Take | Wait | None, list[Group]]:
+    """Ask a policy until something is to be done → that, and the groups that it gave up, taken out of the queue."""
+    lost: list[Group] = []
+    while isinstance(decision := policy.next_batch(queue, now, since, others), Drop):
+        lost += give_up(queue, decision.groups, policy.spare)
+    return decision, lost
+
+
+def give_up(queue: Queue, groups: Sequence[Group], spare: Spare | None) -> list[Group]:
+    """Groups that can't be in time: some move to the background, the others are taken out → those, each once."""
+    lost = []
+    for group in dict.fromkeys(groups):
+        if spare is not None and spare.moves(group, queue.behind):
+            queue.demote(group, spare.longest)
+        else:
+            queue.withdraw(group)
+            lost.append(group)
+    return lost
+
+
+def urgent(queue: Queue, late: bool = False) -> tuple[Hashable, int, float] | None:
     """The bucket whose head is due soonest, and has then waited longest, its live tickets, and the head's arrival."""
     best = None
-    for ticket, live in queue.heads():
+    for ticket, live in queue.heads(late):
         order = (ticket.group.deadline, ticket.group.arrived)
         if best is None or order < (best[0].group.deadline, best[0].group.arrived):
             best = ticket, live
@@ -92,14 +146,22 @@ class Greedy:
 
     max_batch: int
     name: str = "greedy"
+    spare: None = None
 
     def admit(
-        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> bool:
+        self,
+        queue: Queue,
+        running: Running,
+        items: int,
+        age: float,
+        now: float,
+        within: float | None = None,
+        look: bool = False,
+    ) -> Entry:
         """Everybody comes in; only the queue's own bounds refuse."""
-        return lone(waiting, running, items)
+        return Entry.AT_ONCE if lone(queue.waiting, running, items) else Entry.WAITS
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
+    def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
         """Everything that waits in the oldest bucket, up to `max_batch`."""
         found = urgent(queue)
         if found is None:
@@ -115,14 +177,22 @@ class Timer:
     max_batch: int
     max_wait: float
     name: str = "timer"
+    spare: None = None
 
     def admit(
-        self, waiting: int, running: Running, items: int, age: float, now: float, within: float | None = None
-    ) -> bool:
+        self,
+        queue: Queue,
+        running: Running,
+        items: int,
+        age: float,
+        now: float,
+        within: float | None = None,
+        look: bool = False,
+    ) -> Entry:
         """Everybody comes in; only the queue's own bounds refuse. A free lane may wait for company."""
-        return False
+        return Entry.WAITS
 
-    def next_batch(self, queue: Queue, now: float, since: float) -> Take | Wait | Drop | None:
+    def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
         """A full batch at once; a smaller one when `max_wait` has passed since the lane saw its first ticket."""
         found = urgent(queue)
         if found is None:

@@ -1,5 +1,7 @@
 """Requests that wait: groups of tickets, soonest deadline first, one bucket for each shape.
 
+Beside them is the background: groups that can't be in time any more and are answered late, when nobody else waits.
+
 Rules of this file. It holds no lock and reads no clock: whoever shares a queue between threads guards it. A group is
 one request and is admitted whole; its tickets are its items. A withdrawn group (its caller left, or one of its items
 failed) gives its places back at once, and its tickets are skipped when a batch is formed.
@@ -33,7 +35,8 @@ class Ticket:
 class Group:
     """One request. `arrived` is the time of its last body byte; `reply` is called once, when it has ended.
 
-    `deadline` is the time by which its answer is wanted; infinity where nobody said.
+    `deadline` is the time by which its answer is wanted, infinity where nobody said; `own` where its caller said so
+    itself. `expires` is when to tell it so if it still waits: at its deadline, unless somebody sets it to later.
     """
 
     __slots__ = (
@@ -41,9 +44,12 @@ class Group:
         "arrived",
         "deadline",
         "error",
+        "expires",
+        "late",
         "left",
         "nbytes",
         "note",
+        "own",
         "reply",
         "taken",
         "tickets",
@@ -57,9 +63,12 @@ class Group:
         reply: Callable[[Group], None],
         note: Any = None,
         deadline: float = math.inf,
+        own: bool = False,
     ) -> None:
         self.arrived = arrived
-        self.deadline = deadline
+        self.deadline = self.expires = deadline
+        self.own = own
+        self.late = ""  # where it was found that it can't be in time and may be late: door or queue
         self.nbytes = nbytes
         self.reply = reply
         self.note = note  # the server's own: how to word the answer
@@ -75,6 +84,10 @@ class Group:
         self.tickets.append(Ticket(self, len(self.tickets), payload, key))
         self.answers.append(None)
         self.left += 1
+
+    def demote(self, where: str, longest: float) -> None:
+        """It can't be in time: it may be late, but wait no longer than `longest` seconds from its arrival."""
+        self.late, self.expires = where, self.arrived + longest
 
     def settle(self, index: int, answer: Any) -> None:
         """Item `index` has its answer; the last one replies."""
@@ -128,10 +141,17 @@ class Queue:
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self.max_items = max_items
         self.max_bytes = max_bytes
-        self.waiting = 0  # tickets in buckets
+        self.waiting = 0  # tickets that can be in time
+        self.behind = 0  # tickets in the background
         self.items = 0  # items in flight: waiting or running
         self.nbytes = 0  # bytes in flight
         self._buckets: dict[Hashable, _Bucket] = {}
+        self._background: dict[Hashable, _Bucket] = {}
+
+    @property
+    def pending(self) -> int:
+        """Tickets that wait for a lane, in time or late."""
+        return self.waiting + self.behind
 
     def offer(self, group: Group) -> None:
         """Admit a group whole, or raise and change nothing: Shed, or TooLarge for what would not fit an empty queue."""
@@ -157,30 +177,55 @@ class Queue:
             )
         self.items += count
         self.nbytes += group.nbytes
-        self.waiting += count
-        for ticket in group.tickets:
-            bucket = self._buckets.get(ticket.key)
+        if group.late:
+            self.behind += count
+            self._enter(group.tickets, self._background)
+        else:
+            self.waiting += count
+            self._enter(group.tickets, self._buckets)
+
+    @staticmethod
+    def _enter(tickets: Sequence[Ticket], buckets: dict[Hashable, _Bucket]) -> None:
+        for ticket in tickets:
+            bucket = buckets.get(ticket.key)
             if bucket is None:
-                bucket = self._buckets[ticket.key] = _Bucket()
+                bucket = buckets[ticket.key] = _Bucket()
             bucket.add(ticket)
 
-    def heads(self) -> Iterator[tuple[Ticket, int]]:
-        """The first live ticket of each bucket and how many live ones the bucket holds."""
-        for bucket in self._buckets.values():
+    def demote(self, group: Group, longest: float) -> None:
+        """Into the background with what still waits of a group, for at most `longest` seconds from its arrival."""
+        tickets = [ticket for ticket in group.tickets if ticket.queued]
+        self.withdraw(group)
+        for key in {ticket.key for ticket in tickets} & self._buckets.keys():
+            bucket = self._buckets[key]  # its tickets will wait again, elsewhere
+            bucket.tickets = deque(ticket for ticket in bucket.tickets if ticket.queued)
+        group.demote("queue", longest)
+        self.behind += len(tickets)
+        self._enter(tickets, self._background)
+
+    def heads(self, late: bool = False) -> Iterator[tuple[Ticket, int]]:
+        """The first live ticket of each bucket, those of the background if `late`, and how many it holds."""
+        for bucket in (self._background if late else self._buckets).values():
             if bucket.live:
                 tickets = bucket.tickets
                 while not tickets[0].queued:
                     tickets.popleft()
                 yield tickets[0], bucket.live
 
+    def live(self, key: Hashable, late: bool = False) -> int:
+        """How many live tickets a bucket holds; of the background's if `late`."""
+        bucket = (self._background if late else self._buckets).get(key)
+        return bucket.live if bucket is not None else 0
+
     def peek(self, key: Hashable, count: int) -> list[Ticket]:
         """Up to `count` live tickets of one bucket, in order, left where they are."""
         live = (ticket for ticket in self._buckets[key].tickets if ticket.queued)
         return list(islice(live, count))
 
-    def take(self, key: Hashable, count: int) -> list[Ticket]:
-        """Up to `count` live tickets of one bucket, in order."""
-        bucket = self._buckets[key]
+    def take(self, key: Hashable, count: int, late: bool = False) -> list[Ticket]:
+        """Up to `count` live tickets of one bucket, in order; of the background's if `late`."""
+        buckets = self._background if late else self._buckets
+        bucket = buckets[key]
         tickets = bucket.tickets
         taken: list[Ticket] = []
         while tickets and len(taken) < count:
@@ -189,34 +234,53 @@ class Queue:
                 ticket.queued = False
                 taken.append(ticket)
         bucket.live -= len(taken)
-        self.waiting -= len(taken)
+        if late:
+            self.behind -= len(taken)
+        else:
+            self.waiting -= len(taken)
         if not bucket.live:
-            del self._buckets[key]  # with the withdrawn tickets that still lay in it
+            del buckets[key]  # with the withdrawn tickets that still lay in it
         return taken
 
     def withdraw(self, group: Group) -> None:
         """Free the group's waiting places; its tickets will be skipped. Its items stay in flight until `close`."""
+        buckets, left = self._background if group.late else self._buckets, 0
         for ticket in group.tickets:
             if ticket.queued:
                 ticket.queued = False
-                bucket = self._buckets[ticket.key]
+                bucket = buckets[ticket.key]
                 bucket.live -= 1
-                self.waiting -= 1
+                left += 1
                 if not bucket.live:
-                    del self._buckets[ticket.key]
+                    del buckets[ticket.key]
+        if group.late:
+            self.behind -= left
+        else:
+            self.waiting -= left
 
-    def expired(self, now: float) -> tuple[list[Group], float]:
-        """Whose deadline has passed while an item of theirs waits, and when that will next be so (infinity: never)."""
+    def expired(self, now: float) -> list[Group]:
+        """Who expires by `now` while an item of theirs waits, soonest deadline first in each bucket."""
         lost: dict[Group, None] = {}
-        when = math.inf
-        for bucket in self._buckets.values():
+        for bucket in self._all():
             for ticket in bucket.tickets:
-                if ticket.queued and ticket.group.deadline > now:
-                    when = min(when, ticket.group.deadline)
-                    break
-                if ticket.queued:
+                if ticket.queued and ticket.group.expires <= now:
                     lost[ticket.group] = None
-        return list(lost), when
+                elif ticket.queued and ticket.group.expires < math.inf:
+                    break
+        return list(lost)
+
+    def expires(self) -> float:
+        """When somebody who waits expires, if nobody takes it before; infinity: never."""
+        when = math.inf
+        for bucket in self._all():
+            for ticket in bucket.tickets:
+                if ticket.queued and ticket.group.expires < math.inf:
+                    when = min(when, ticket.group.expires)
+                    break
+        return when
+
+    def _all(self) -> list[_Bucket]:
+        return [*self._buckets.values(), *self._background.values()]
 
     def close(self, group: Group) -> None:
         """The group has ended: what it counted for is free again. Once a group."""
@@ -226,7 +290,7 @@ class Queue:
     def drain(self) -> Sequence[Group]:
         """Take everything that still waits, for the server that stops: the groups, oldest first, each once."""
         groups: dict[Group, None] = {}
-        for bucket in list(self._buckets.values()):
+        for bucket in self._all():
             for ticket in bucket.tickets:
                 if ticket.queued:
                     groups[ticket.group] = None

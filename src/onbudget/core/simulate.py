@@ -22,7 +22,7 @@ from onbudget.core.deadline import Deadline
 from onbudget.core.errors import RequestError, RunFailed, Shed
 from onbudget.core.outcome import Outcome
 from onbudget.core.plant import Death, Plant
-from onbudget.core.policy import Drop, Policy, Running, Take, Wait
+from onbudget.core.policy import Entry, Policy, Running, Take, Wait, next_run
 from onbudget.core.queue import Group, Queue, Ticket
 
 
@@ -67,20 +67,30 @@ class _Asked:
         self._policy = policy
         self._queue = queue
         self._online = policy.cost if isinstance(policy, Deadline) else None
+        self._budget = policy.budget if isinstance(policy, Deadline) else math.inf
 
-    def refuses(self, running: Running, items: int, age: float, now: float) -> RequestError | None:
+    def admit(self, group: Group, running: Running, now: float) -> RequestError | None:
+        """Prepare a group for the queue; else why it is refused."""
+        group.deadline = group.expires = group.arrived + self._budget
         try:
-            self._policy.admit(self._queue.waiting, running, items, age, now)
+            told = self._policy.admit(self._queue, running, len(group.tickets), now - group.arrived, now)
         except RequestError as error:
             return error
+        if told is Entry.LATE and self._policy.spare is not None:
+            group.demote("door", self._policy.spare.longest)
         return None
 
-    def next(self, now: float, since: float) -> Take | Wait | None:
+    def next(self, now: float, since: float, others: Running = ()) -> Take | Wait | None:
         """What to run; whoever the policy gives up has failed by then."""
-        while isinstance(told := self._policy.next_batch(self._queue, now, since), Drop):
-            for group in dict.fromkeys(told.groups):
-                group.fail(Shed("it could not be in time any more", reason="expired", retry_after_s=1.0))
+        told, lost = next_run(self._policy, self._queue, now, since, others)
+        for group in lost:
+            group.fail(Shed("it could not be in time any more", reason="expired", retry_after_s=1.0))
         return told
+
+    def answered(self, group: Group, when: float) -> None:
+        """It was answered, perhaps late."""
+        if when > group.deadline and self._policy.spare is not None and not group.late:
+            self._policy.spare.surprise()
 
     def ran(self, batch: int, seconds: float, now: float) -> None:
         if self._online is not None and seconds > 0:
@@ -110,14 +120,14 @@ class _Server:
     def accept(self, running: Running, at: float) -> Group | None:
         """The loop reads the next request `at`; None where it is refused. `loop_free` is when the loop is done."""
         index, self.read = self.read, self.read + 1
-        refused = self.asked.refuses(running, self.items, at - self.times[index], at)
+        group = Group(self.times[index], 0, self._end, index)
+        for _ in range(self.items):
+            group.add(None)
+        refused = self.asked.admit(group, running, at)
         self.loop_free = self.after(at, self.plant.refuse_s if refused else self.plant.accept_s)
         if refused:
             self.why[index] = refused.reason or refused.code
             return None
-        group = Group(self.times[index], 0, self._end, index)
-        for _ in range(self.items):
-            group.add(None)
         return group
 
     def offer(self, group: Group) -> None:
@@ -131,6 +141,7 @@ class _Server:
             # the loop writes the answer when it has a moment
             self.loop_free = self.after(max(self.now, self.loop_free), self.plant.reply_s)
             self.latency[group.note] = self.loop_free - group.arrived
+            self.asked.answered(group, self.loop_free)
         else:
             self.why[group.note] = group.error.reason or group.error.code
         if group.left:
@@ -144,9 +155,9 @@ class _Inline(_Server):
     def run(self) -> None:
         times, count = self.times, len(self.times)
         again, since, last = math.inf, -1.0, -1.0
-        while self.read < count or self.queue.waiting:
+        while self.read < count or self.queue.pending:
             due = times[self.read] if self.read < count else math.inf
-            if self.queue.waiting:
+            if self.queue.pending:
                 due = min(due, again)
             self.now = now = self.after(max(due, self.loop_free), 0.0)
             self.loop_free = now
@@ -156,7 +167,7 @@ class _Inline(_Server):
                     self.offer(group)
             self.now = now = self.loop_free
             again = -math.inf
-            if not self.queue.waiting:
+            if not self.queue.pending:
                 continue
             since = now if since < 0 else since
             told = self.asked.next(now, since)
@@ -164,14 +175,14 @@ class _Inline(_Server):
                 again = max(told.until, math.nextafter(now, math.inf))  # rounding must not stop time
             if not isinstance(told, Take):
                 continue
-            tickets, since = self.queue.take(told.key, told.count), -1.0
+            tickets, since = told.tickets(self.queue), -1.0
             self.now = self.loop_free = self.after(now, self.run_time(len(tickets)))
             # somebody waited through the loop's work since the last run, so it is part of its cost
             self.asked.ran(len(tickets), self.now - (last if last >= 0 else now), self.now)
             ran = self.now
             for ticket in tickets:
                 ticket.group.settle(ticket.index, True)
-            last = ran if self.queue.waiting else -1.0
+            last = ran if self.queue.pending else -1.0
 
 
 class _Lane:
@@ -213,14 +224,18 @@ class _Threads(_Server):
 
     def _reads(self) -> None:
         now = self.now
-        running = [(len(lane.tickets), now - lane.taken if lane.tickets else 0.0) for lane in self._lanes]
-        group = self.accept(running, now)
+        group = self.accept(self._running(), now)
         if group is None:
             return
         if self.loop_free > now:
             self._at(self.loop_free, partial(self._arrives, group))
         else:
             self._arrives(group)
+
+    def _running(self, but: _Lane | None = None) -> Running:
+        """Of each lane, without this one."""
+        now = self.now
+        return [(len(i.tickets), now - i.taken if i.tickets else 0.0) for i in self._lanes if i is not but]
 
     def _arrives(self, group: Group) -> None:
         self.offer(group)
@@ -232,13 +247,13 @@ class _Threads(_Server):
         for lane in self._lanes:
             if lane.tickets or lane.back > now:
                 continue
-            if not self.queue.waiting:
+            if not self.queue.pending:
                 lane.since = -1.0
                 continue
             lane.since = now if lane.since < 0 else lane.since
-            told = self.asked.next(now, lane.since)
+            told = self.asked.next(now, lane.since, self._running(but=lane))
             if isinstance(told, Take):
-                lane.tickets, lane.since, lane.taken = self.queue.take(told.key, told.count), -1.0, now
+                lane.tickets, lane.since, lane.taken = told.tickets(self.queue), -1.0, now
                 end = self.after(now, self.run_time(len(lane.tickets)))
                 self._at(end, partial(self._ends, lane, lane.tickets))
             elif isinstance(told, Wait):

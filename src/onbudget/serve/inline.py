@@ -11,10 +11,10 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from onbudget.core.policy import Drop, Policy, Take, Wait
+from onbudget.core.policy import Policy, Take, Wait, give_up, next_run
 from onbudget.core.queue import Group, Queue
 from onbudget.serve.job import Job
-from onbudget.serve.lanes import Batch, Lane, clock, formed, give_up, run_batch
+from onbudget.serve.lanes import Batch, Lane, clock, formed, run_batch
 from onbudget.serve.polls import Polls
 
 GUARD = 0.25  # seconds between looks at a run that may hang
@@ -56,9 +56,9 @@ class Inline:
         self._queue.withdraw(group)
 
     def expire(self, now: float) -> tuple[list[Group], float]:
-        """Take out whoever waits past its deadline → those groups, and when the next deadline is."""
-        lost, when = self._queue.expired(now)
-        return give_up(self._queue, lost), when
+        """Take out whoever waits too long → those groups, and when the next one will."""
+        lost = give_up(self._queue, self._queue.expired(now), self._policy.spare)
+        return lost, self._queue.expires()
 
     def stop(self, timeout: float = 5.0) -> list[Group]:
         """End it → the groups that still waited, for the caller to refuse."""
@@ -93,9 +93,7 @@ class Inline:
         now = clock()
         if self._since < 0:
             self._since = now
-        lost: list[Group] = []
-        while isinstance(decision := self._policy.next_batch(self._queue, now, self._since), Drop):
-            lost += give_up(self._queue, decision.groups)
+        decision, lost = next_run(self._policy, self._queue, now, self._since)
         loop = asyncio.get_running_loop()
         if isinstance(decision, Take) or lost:
             batch = formed(self._queue, decision, lost, now)
@@ -119,12 +117,12 @@ class Inline:
         if self._timer is not None:
             self._timer.cancel()  # who arrives may fill the batch that it waits for
             self._timer = None
-        if self._queue.waiting and self._turn_due is None and self._away is None and not self._ended.is_set():
+        if self._queue.pending and self._turn_due is None and self._away is None and not self._ended.is_set():
             self._turn_due = asyncio.get_running_loop().call_soon(self._turn)
 
     def _done(self, batch: Batch) -> None:
         self._deliver(batch)
-        self._last, self._behind = batch.ran, self._queue.waiting > 0
+        self._last, self._behind = batch.ran, self._queue.pending > 0
 
     def _back(self, batch: Batch) -> None:
         """A batch that a thread worked on is done."""

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onbudget.core.errors import RequestError, RunFailed
-from onbudget.core.policy import Drop, Policy, Take, Wait
+from onbudget.core.policy import Policy, Running, Take, Wait, give_up, next_run
 from onbudget.core.queue import Group, Queue, Ticket
 from onbudget.engine.session import Stop
 from onbudget.serve.job import Bench, Job, Settled
@@ -112,10 +112,10 @@ class Lanes:
             self._queue.withdraw(group)
 
     def expire(self, now: float) -> tuple[list[Group], float]:
-        """Take out whoever waits past its deadline → those groups, and when the next deadline is."""
+        """Take out whoever waits too long → those groups, and when the next one will."""
         with self._wake:
-            lost, when = self._queue.expired(now)
-            return give_up(self._queue, lost), when
+            lost = give_up(self._queue, self._queue.expired(now), self._policy.spare)
+            return lost, self._queue.expires()
 
     def stop(self, timeout: float = 5.0) -> list[Group]:
         """End the lanes → the groups that still waited, for the caller to refuse. Runs that are on are told to stop."""
@@ -136,7 +136,10 @@ class Lanes:
 
     def running(self, now: float) -> list[tuple[int, float]]:
         """Of each lane: how many tickets it works on, and for how many seconds; (0, 0) for an idle one."""
-        batches = [lane.batch for lane in self._lanes]
+        return self._running(now, None)
+
+    def _running(self, now: float, but: Lane | None) -> list[tuple[int, float]]:
+        batches = [lane.batch for lane in self._lanes if lane is not but]
         return [(len(batch.tickets), now - batch.taken) if batch is not None else (0, 0.0) for batch in batches]
 
     @property
@@ -162,7 +165,7 @@ class Lanes:
     def _work(self, lane: Lane) -> None:
         bench = self._job.bench()
         while True:
-            batch = self._next()
+            batch = self._next(lane)
             if batch is None:
                 return
             if not batch.tickets:
@@ -182,22 +185,19 @@ class Lanes:
             if lane.abandoned:
                 return
 
-    def _next(self) -> Batch | None:
+    def _next(self, lane: Lane) -> Batch | None:
         """Wait for the policy's next batch; None when the lanes end."""
         since = -1.0
-        lost: list[Group] = []
         with self._wake:
             while True:
                 now = clock()
-                if since < 0 and self._queue.waiting:
+                if since < 0 and self._queue.pending:
                     since = now
-                decision = self._policy.next_batch(self._queue, now, since)
-                if isinstance(decision, Drop):
-                    lost += give_up(self._queue, decision.groups)
-                    continue
+                others: Running = self._running(now, lane) if len(self._lanes) > 1 else ()
+                decision, lost = next_run(self._policy, self._queue, now, since, others)
                 if isinstance(decision, Take) or lost:
                     batch = formed(self._queue, decision, lost, now)
-                    if self._idle and self._queue.waiting:
+                    if self._idle and self._queue.pending:
                         self._wake.notify()  # a group wakes one lane, however many batches it makes
                     return batch
                 if self._ending:
@@ -205,7 +205,7 @@ class Lanes:
                 self._idle += 1
                 self._wake.wait(decision.until - now if isinstance(decision, Wait) else None)
                 self._idle -= 1
-                if not self._queue.waiting:
+                if not self._queue.pending:
                     since = -1.0
 
     # ---- the watchdog, called by the event loop every so often ----
@@ -242,20 +242,9 @@ class Lanes:
         self._launch(self._lanes[index])
 
 
-def give_up(queue: Queue, groups: list[Group]) -> list[Group]:
-    """Take these groups' waiting tickets out → each group once."""
-    once = list(dict.fromkeys(groups))
-    for group in once:
-        queue.withdraw(group)
-    return once
-
-
 def formed(queue: Queue, decision: Take | Wait | None, lost: list[Group], now: float) -> Batch:
     """The batch that a policy decided on; without tickets where it only gave groups up."""
-    if isinstance(decision, Take):
-        batch = Batch(queue.take(decision.key, decision.count), decision.why, now)
-    else:
-        batch = Batch([], "lost", now)
+    batch = Batch(decision.tickets(queue), decision.why, now) if isinstance(decision, Take) else Batch([], "lost", now)
     batch.lost = lost
     return batch
 

@@ -37,6 +37,7 @@ class Counts:
     failed: dict[str, int]
     refused: dict[str, int]
     left: dict[str, int]
+    demoted: dict[str, int]
 
 
 class Live:
@@ -53,6 +54,7 @@ class Live:
         self._failed: dict[str, int] = {}
         self._refused: dict[str, int] = {}
         self._left: dict[str, int] = {}
+        self.demoted: dict[str, int] = {}  # requests that were sent to the background and have ended, by where
         self._cells: deque[Counts] = deque()
 
     def request(self, outcome: str, seconds: float) -> None:
@@ -66,6 +68,10 @@ class Live:
         """A request was refused for this reason; None is no refusal. Its end is told to `request` all the same."""
         if reason is not None:
             self._refused[reason] = self._refused.get(reason, 0) + 1
+
+    def demote(self, where: str) -> None:
+        """A request has ended that could not be in time and was sent to the background, at the door or in the queue."""
+        self.demoted[where] = self.demoted.get(where, 0) + 1
 
     def batch(self, batch: Batch) -> None:
         """A batch came back from its lane; one that only gave requests up, or that hung, ran no rows."""
@@ -97,6 +103,7 @@ class Live:
             self._failed.copy(),
             self._refused.copy(),
             self._left.copy(),
+            self.demoted.copy(),
         )
 
     @property
@@ -141,6 +148,7 @@ def between(then: Counts, now: Counts, p95: float | None) -> dict[str, Any]:
         "offered": offered,
         "answered": answered.count,
         "late": answered.count - in_budget,
+        "demoted": sum(_more(then.demoted, now.demoted).values()),
         "latency": _latency(answered),
         "in_budget_share": in_budget / offered if offered and p95 is not None else None,
         "shed_share": failed.get(Shed.code, 0) / offered if offered else None,

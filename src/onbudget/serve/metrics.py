@@ -128,6 +128,14 @@ class Metrics:
             left.add_metric((why,), count)
         yield left
         if self.p95 is not None:
+            demoted = CounterMetricFamily(
+                "onbudget_demoted_total",
+                "Requests that could only be late, by where it was seen.",
+                labels=("where",),
+            )
+            for where in ("door", "queue"):
+                demoted.add_metric((where,), self.live.demoted.get(where, 0))
+            yield demoted
             yield CounterMetricFamily("onbudget_late_total", "Answers that came after the budget.", value=self._late)
             yield GaugeMetricFamily("onbudget_budget_seconds", "The declared p95 budget.", value=self.p95)
         yield GaugeMetricFamily("onbudget_ready", "1 while /ready says yes.", value=int(self._ready()))

@@ -11,6 +11,7 @@ from typing import Any
 from onbudget.core.cost import Cost, Online
 from onbudget.core.deadline import Deadline, batch_for, reserve
 from onbudget.core.errors import BundleError
+from onbudget.core.late import Spare
 from onbudget.core.metadata import Metadata
 from onbudget.core.policy import Greedy, Policy, Timer
 from onbudget.core.queue import Queue
@@ -88,8 +89,8 @@ class Model:
             return Timer(most, settings.max_wait)
         if settings.policy == "greedy" or settings.p95 is None or self.cost is None:
             return Greedy(most)
-        budget = settings.p95
-        return Deadline(batch_for(self.cost.prior, budget, most), budget, self.cost, reserve(budget))
+        budget, late = settings.p95, settings.late == "demote"
+        return Deadline(batch_for(self.cost.prior, budget, most), budget, self.cost, reserve(budget), late)
 
     def _probe(self, outputs: Sequence[str]) -> None:
         """Try with a few rows whether they leave each other alone, where the passport does not say."""
@@ -103,6 +104,11 @@ class Model:
     def promise(self) -> float | None:
         """The deadline, in seconds, of a request that brings none of its own; None where no policy holds a budget."""
         return self.policy.budget if isinstance(self.policy, Deadline) else None
+
+    @property
+    def spare(self) -> Spare | None:
+        """Who may be answered late; None where whoever can't be in time is refused."""
+        return self.policy.spare
 
     @property
     def metadata(self) -> Metadata:
@@ -135,6 +141,7 @@ class Model:
             "settings": {
                 "policy": self.policy.name,
                 "p95_ms": settings.p95 * 1000 if settings.p95 else None,
+                "late": "demote" if self.spare is not None else "shed",
                 "lanes": self.lane_count,
                 "threads": settings.threads,
                 "max_batch": self.policy.max_batch,

@@ -24,6 +24,7 @@ from onbudget.core.errors import (
     Shed,
     TooLarge,
 )
+from onbudget.core.policy import Entry
 from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
@@ -174,14 +175,17 @@ class Service:
             parsed = parse(request, model.contract, self.settings)
             within = within_of(request.headers, self.settings.p95)
             now = clock()
-            at_once = model.policy.admit(
-                model.queue.waiting, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within
+            entry = model.policy.admit(
+                model.queue, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within
             )
             call = Call(parsed, reply)
             wanted = model.promise if within is None else within
-            # Who is taken at once does not wait, so it can't expire: it runs, however late it will be.
-            deadline = math.inf if wanted is None or at_once else request.arrived + wanted
-            group = Group(request.arrived, len(request.body), self._reply, call, deadline)
+            deadline = math.inf if wanted is None else request.arrived + wanted
+            group = Group(request.arrived, len(request.body), self._reply, call, deadline, own=within is not None)
+            if entry is Entry.AT_ONCE:
+                group.expires = math.inf  # it does not wait: it runs, however late it will be
+            elif entry is Entry.LATE and model.spare is not None:
+                group.demote("door", model.spare.longest)
             for kind, data, key in parsed.items:
                 group.add((kind, data), key)
             model.lanes.submit(group)
@@ -192,8 +196,8 @@ class Service:
             failed = RunFailed("an internal error while the request was read; the server's log has it")
         else:
             self._open.add(group)
-            if deadline < self._expires:
-                self._expire_at(deadline)
+            if group.expires < self._expires:
+                self._expire_at(group.expires)
             return group
         self.metrics.live.refuse(failed.reason)
         self.metrics.request(failed.code, clock() - request.arrived)
@@ -222,12 +226,13 @@ class Service:
         items = max(1, length // model.contract.wire_bytes) if model.contract.wire_bytes else 1
         try:
             model.policy.admit(
-                model.queue.waiting,
+                model.queue,
                 model.lanes.running(now),
                 min(items, self.settings.max_items),
                 age,
                 now,
                 within_of(headers, self.settings.p95),
+                look=True,
             )
         except Shed as error:
             self.metrics.live.refuse(error.reason)  # whoever asked counts the request when it ends
@@ -265,6 +270,8 @@ class Service:
         assert self.model is not None
         self._open.discard(group)
         self.metrics.live.accepted += 1
+        if group.late:
+            self.metrics.live.demote(group.late)
         if group.left:
             self.model.lanes.withdraw(group)
         self.model.queue.close(group)
@@ -312,7 +319,14 @@ class Service:
             (batch.taken - group.arrived) * 1e3,
             (batch.ran - batch.decoded) * 1e3,
         )
-        return answer(call.parsed, group.answers, timing)
+        response = answer(call.parsed, group.answers, timing)
+        over = clock() - group.deadline
+        if over > 0:
+            response.headers.append((b"x-onbudget-late", b"%.1f" % (over * 1e3)))
+            assert self.model is not None
+            if self.model.spare is not None and not (group.late or group.own):
+                self.model.spare.surprise()
+        return response
 
     # ---- the small routes ----
 

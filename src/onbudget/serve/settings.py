@@ -60,6 +60,12 @@ class Settings:
         "there is a --p95, else greedy.",
         choices=("auto", "deadline", "greedy", "timer"),
     )
+    late: str = option(
+        "demote",
+        "With --policy deadline, whoever can't be in time; demote: is answered late when nobody else waits, up to 4.5 "
+        "% of all requests; shed: is refused.",
+        choices=("demote", "shed"),
+    )
     max_wait: float = option("2ms", "How long --policy timer waits.", parse=units.seconds, metavar="DURATION")
     provider: str = option("cpu", "Execution providers in order; the first must be active.", metavar="A[,B]")
     max_items: int = option("32", "Most items in one request.", parse=_count(1, 4096), metavar="N")

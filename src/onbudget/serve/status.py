@@ -30,6 +30,7 @@ SCHEMA: dict[str, Any] = {
         "windows": {"type": "array", "items": {"type": "object", "required": ["window_s", "seconds", "latency"]}},
         "cost": {"type": ["object", "null"]},
         "queue": _OPEN,
+        "late": _OPEN,
         "lanes": _OPEN,
         "process_cpu_s": {"type": "number"},
         "lanes_cpu_s": {"type": "number"},
@@ -74,9 +75,11 @@ class Status:
             "cost": _cost(model, now),
             "queue": {
                 "waiting_items": queue.waiting,
+                "late_items": queue.behind,
                 "in_flight_items": queue.items,
                 "in_flight_bytes": queue.nbytes,
             },
+            "late": _late(model),
             "lanes": {"count": len(lanes), "busy": lanes.busy, "restarts": lanes.restarts},
             "process_cpu_s": current.process_cpu,
             "lanes_cpu_s": current.lanes_cpu,
@@ -118,6 +121,14 @@ def loaded(prior: Cost, scale: float, overhead: float) -> Cost:
     queue each, which is cautious: the one that they share is shorter.
     """
     return Cost(tuple((batch, seconds * scale + batch * overhead) for batch, seconds in prior.points))
+
+
+def _late(model: Model) -> dict[str, Any]:
+    """Who is answered late on purpose; shares are of about the last 2,000 requests."""
+    spare = model.spare
+    if spare is None:
+        return {"mode": "shed"}
+    return {"mode": "demote", "doomed_share": round(spare.doomed, 4), "late_share": round(spare.late, 4)}
 
 
 def _cost(model: Model, now: float) -> dict[str, Any] | None:
