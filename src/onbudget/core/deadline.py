@@ -54,6 +54,8 @@ class Deadline:
         self.cost = cost
         self.reserve = reserve
         self.spare = Spare(budget) if demote else None
+        if self.spare is not None:
+            self._make_room(self.spare, 1, cost.prior.seconds)
 
     def _seconds(self, now: float) -> Callable[[int], float]:
         scale, prior = MARGIN * self.cost.scale(now), self.cost.prior.seconds

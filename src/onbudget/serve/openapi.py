@@ -139,8 +139,11 @@ def _predict(info: ApiInfo) -> Data:
     answers = {"schema": {"oneOf": [_ref("Predictions"), _ref("Prediction")]}}
     if (answer := example_answer(info.metadata)) is not None:
         answers["example"] = {"predictions": [answer]}
-    timing = {"description": "Milliseconds: decode, queue, infer.", "schema": _STRING}
-    good = {"description": _GOOD, "content": {"application/json": answers}, "headers": {"Server-Timing": timing}}
+    headers = {
+        "Server-Timing": {"description": "Milliseconds: decode, queue, infer.", "schema": _STRING},
+        "X-Onbudget-Late": {"description": "By how many milliseconds it missed its deadline.", "schema": _STRING},
+    }
+    good = {"description": _GOOD, "content": {"application/json": answers}, "headers": headers}
     return {
         "operationId": "predict",
         "tags": ["model"],
