@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from onbudget.core.chain import limit_rate
 from onbudget.core.cost import Cost, Online
+from onbudget.core.forecast import Forecast
+from onbudget.core.overheads import Overheads, learn
+from onbudget.core.plan import Configuration
 from onbudget.core.queue import Group, Queue
 from onbudget.serve.lanes import Batch
-from onbudget.serve.live import ENOUGH, Live
+from onbudget.serve.live import Live
 from onbudget.serve.settings import Settings
-from onbudget.serve.status import AGAIN, Status, loaded
+from onbudget.serve.status import AGAIN, Status, forecast
 
 
 def windows(live: Live, now: float) -> dict[int, dict[str, Any]]:
@@ -115,16 +117,28 @@ def test_copies_are_made_once_a_second_and_old_ones_go() -> None:
     assert windows(live, 999.75)[300]["seconds"] == pytest.approx(300, abs=1)
 
 
-def test_the_overhead_is_what_the_process_spent_beside_its_lanes() -> None:
-    """CPU of the process less that of the lanes, a request that was accepted; unknown for fewer than 300."""
+def test_spells_tell_what_was_done_from_copy_to_copy() -> None:
+    """CPU of lanes and of the rest apart, runs by the known curve, and no CPU of predictions."""
     live = Live(0.02)
+    live.cost = Cost.of({1: 0.001, 8: 0.004})
     live.roll(0.0, 7.0)  # loading and warming is not of any request
-    live.accepted = ENOUGH - 1
-    assert live.overhead(live.counts(1.0, 8.0)) is None
     live.accepted = 1000
     live.batch(batch(8, cpu=0.4))
-    assert live.overhead(live.counts(1.0, 7.6)) == pytest.approx(0.0002)
-    assert live.overhead(live.counts(1.0, 7.1)) == 0.0  # clocks that disagree owe nobody anything
+    live.request("shed", 0.0)
+    live.aside = 0.1
+    live.roll(1.0, 7.6)
+    first, last = live.spells(live.counts(1.5, 7.6))
+    assert (first.accepted, first.refused, first.batches) == (1000, 1, 1)
+    assert (first.model_s, first.lanes_s, first.other_s) == pytest.approx((0.004, 0.4, 0.1))
+    assert (last.accepted, last.other_s) == (0, 0.0)
+
+
+def test_clocks_that_disagree_owe_nobody_anything() -> None:
+    """Lanes that seem to have computed for longer than the process: nothing is left for the loop, and not less."""
+    live = Live(0.02)
+    live.roll(0.0, 1.0)
+    live.batch(batch(8, cpu=0.4))
+    assert live.spells(live.counts(1.0, 1.3))[0].other_s == 0.0
 
 
 def test_warming_after_ready_is_no_overhead() -> None:
@@ -133,10 +147,11 @@ def test_warming_after_ready_is_no_overhead() -> None:
     live.roll(0.0, 1.0)
     live.steady = 1.5
     live.accepted = 50
-    assert live.overhead(live.counts(1.6, 4.0)) is None  # no copy was made since
+    assert live.spells(live.counts(1.6, 4.0)) == []  # no copy was made since
     live.roll(2.0, 4.0)
     live.accepted = 1050
-    assert live.overhead(live.counts(9.0, 4.1)) == pytest.approx(0.0001)
+    told = live.spells(live.counts(9.0, 4.1))
+    assert [(one.accepted, one.other_s) for one in told] == [(1000, pytest.approx(0.1))]
 
 
 POINTS = Cost.of({1: 0.001, 8: 0.004})
@@ -152,6 +167,7 @@ def model(**more: Any) -> Any:
         "policy": SimpleNamespace(name="deadline", max_batch=8),
         "lane_count": 1,
         "inline": False,
+        "machine": SimpleNamespace(cores=lambda: 1.0),
         "cost": Online(POINTS),
         "spare": None,
         "queue": Queue(100, 10_000),
@@ -168,13 +184,14 @@ async def settled(status: Status) -> None:
 
 def seen(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand accepted requests that cost the loop 0.1 ms each."""
+    live.cost = POINTS
     live.roll(0.0, 0.0)
     live.accepted = 1000
     monkeypatch.setattr("onbudget.serve.status.time.process_time", lambda: 0.1)
 
 
 def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first look starts it and says null; the next has the chain's rate for the run with the loop's work in it."""
+    """The first look starts it and says null; the next has the forecast's rate by what was learnt, which it tells."""
 
     async def go() -> tuple[Any, Any]:
         live = Live(0.02)
@@ -186,33 +203,45 @@ def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.Monke
 
     first, second = asyncio.run(go())
     assert first["predicted_limit_rate"] is None
-    assert second["overhead_ms"] == pytest.approx(0.1)
-    assert second["predicted_limit_rate"] == pytest.approx(limit_rate(0.02, Cost.of({1: 0.0011, 8: 0.0048}), 8))
+    told = second["overheads"]
+    learnt = Overheads(*(told[f"{name}_ms"] / 1e3 for name in ("accept", "refuse", "batch")))
+    assert learnt.accept_s == pytest.approx(0.0001, rel=0.05)  # no batches were seen
+    expected = Forecast(
+        cost=POINTS.scaled(told["run_factor"]),
+        overheads=learnt,
+        configuration=Configuration(1, 1, 8),
+        budget_s=0.02,
+    )
+    assert second["predicted_limit_rate"] == pytest.approx(expected.quick_limit_rate(), rel=0.005)
     assert second["cost"]["run_ms"] == {"1": 1.0, "8": 4.0}
 
 
-@pytest.mark.parametrize(("inline", "factor"), [(True, 1.0), (False, 2.0)])
-def test_the_loops_reading_counts_once(inline: bool, factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs wait as long as they compute: on a lane of its own that is cost, inline it is the overhead seen again."""
+@pytest.mark.parametrize(("inline", "cores", "factor"), [(True, 1.0, 1.0), (False, 1.0, 1.0), (False, 2.0, 2.0)])
+def test_the_loops_work_counts_once(inline: bool, cores: float, factor: float) -> None:
+    """Runs wait as long as they compute: for the loop where it has no core of its own, else it is their cost."""
     cost = Online(POINTS, weight=1.0)
     cost.observe(1, POINTS.seconds(1), 2 * POINTS.seconds(1), 1.0)
-
-    async def go() -> float | None:
-        live = Live(0.02)
-        seen(live, monkeypatch)
-        status = Status(live)
-        status.body(model(cost=cost, inline=inline), "ready", 1.0)
-        await settled(status)
-        return live.predicted
-
-    expected = limit_rate(0.02, loaded(POINTS, factor, 0.0001), 8)
-    assert asyncio.run(go()) == pytest.approx(expected, rel=1e-6)
+    live = Live(0.02)
+    live.cost = POINTS
+    live.roll(0.0, 0.0)
+    live.accepted = 1000
+    learnt = learn(live.spells(live.counts(1.0, 0.1)))
+    assert learnt is not None
+    served = model(cost=cost, inline=inline, machine=SimpleNamespace(cores=lambda: cores))
+    made = forecast(served, learnt, 0.02, 1.0)
+    assert made.cost.seconds(4) == pytest.approx(factor * learnt.run_factor * POINTS.seconds(4))
+    assert (made.inline, made.shared) == (inline, cores == 1.0)
 
 
 def test_the_limit_is_predicted_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often somebody asks, a prediction is made once in 10 s."""
-    made: list[float] = []
-    monkeypatch.setattr("onbudget.serve.status.limit_rate", lambda *given: made.append(0.0) or 123.0)
+    made: list[Forecast] = []
+
+    def counted(asked: Forecast) -> float:
+        made.append(asked)
+        return 123.0
+
+    monkeypatch.setattr(Forecast, "quick_limit_rate", counted)
 
     async def go() -> None:
         live = Live(0.02)
@@ -221,10 +250,10 @@ def test_the_limit_is_predicted_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
         for now in (1.0, 2.0, 10.9, 1.0 + AGAIN, 12.0):
             status.body(model(lane_count=2), "ready", now)
             await settled(status)
-        assert live.predicted == 246.0  # two lanes
+        assert live.predicted == 123.0
 
     asyncio.run(go())
-    assert len(made) == 2
+    assert [asked.configuration.lanes for asked in made] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +283,7 @@ def test_a_prediction_that_fails_keeps_the_last_one(
     def broken(*given: Any) -> float:
         raise ValueError("no such rate")
 
-    monkeypatch.setattr("onbudget.serve.status.limit_rate", broken)
+    monkeypatch.setattr(Forecast, "quick_limit_rate", broken)
 
     async def go() -> None:
         live = Live(0.02)
@@ -280,9 +309,3 @@ def test_the_queue_is_told_as_it_is() -> None:
     told = Status(Live()).body(model(queue=queue), "draining", 1.0)
     assert told["queue"] == {"waiting_items": 1, "late_items": 0, "in_flight_items": 3, "in_flight_bytes": 300}
     assert (told["status"], told["windows"]) == ("draining", [])
-
-
-def test_the_loops_work_is_part_of_a_run() -> None:
-    """Each item of a batch brings its reading and its answer, at every size."""
-    cost = loaded(POINTS, 2.0, 0.0005)
-    assert [cost.seconds(b) for b in (1, 8)] == pytest.approx([0.0025, 0.012])

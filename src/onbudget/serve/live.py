@@ -7,29 +7,36 @@ One writer: everything is called on the event loop. Times are monotonic seconds,
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onbudget.core.cost import Cost
 from onbudget.core.errors import Shed
 from onbudget.core.histogram import Histogram
+from onbudget.core.overheads import Spell
 
 if TYPE_CHECKING:
     from onbudget.serve.lanes import Batch
 
 WINDOWS = (10, 60, 300)  # seconds
 CELL = 1.0  # seconds between copies
-ENOUGH = 300  # accepted requests, before a cost per request is told
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """All counts of one moment; `failed` are requests by how they ended, answers excepted. CPU in seconds."""
+    """All counts of one moment; `failed` are requests by how they ended, answers excepted. CPU in seconds.
+
+    `model` is what the runs would have taken by the curve known at the start; `aside` is the CPU of predicting.
+    """
 
     at: float
     process_cpu: float
     lanes_cpu: float
+    model: float
+    aside: float
     accepted: int
     batches: int
     rows: int
@@ -47,9 +54,12 @@ class Live:
         self.p95 = p95
         self.accepted = 0  # requests that were let in and have ended
         self.lanes_cpu = 0.0  # of the lanes' threads while they worked on batches
+        self.aside = 0.0  # CPU seconds of predicting, which are no request's
+        self.cost: Cost | None = None  # of runs, as known at the start
         self.predicted: float | None = None  # requests a second at which p95 reaches the budget, once it is known
         self.steady = 0.0  # from when on the process does nothing but serve
         self._batches = self._rows = 0
+        self._model = 0.0
         self._answered = Histogram() if p95 is None else Histogram(p95)
         self._failed: dict[str, int] = {}
         self._refused: dict[str, int] = {}
@@ -80,6 +90,8 @@ class Live:
         if batch.rows:
             self._batches += 1
             self._rows += batch.rows
+            if self.cost is not None:
+                self._model += self.cost.seconds(batch.rows)
 
     def roll(self, now: float, process_cpu: float) -> None:
         """Keep a copy of the counts, once a second; to be called more often than that."""
@@ -96,6 +108,8 @@ class Live:
             now,
             process_cpu,
             self.lanes_cpu,
+            self._model,
+            self.aside,
             self.accepted,
             self._batches,
             self._rows,
@@ -121,19 +135,26 @@ class Live:
         """The last copy made at `when` or before; else the first that there is."""
         return next((cell for cell in reversed(self._cells) if cell.at <= when), self._cells[0])
 
-    def overhead(self, current: Counts) -> float | None:
-        """CPU seconds that the process spent outside its lanes for each accepted request, over the longest window.
+    def spells(self, current: Counts) -> list[Spell]:
+        """From each copy to the next, over the longest window up to `current`.
 
-        None below 300 of them. What refusals and whatever else the process does cost is in it; not the warming that
-        goes on for a moment after it is ready, until `steady`.
+        Not the warming that goes on for a moment after the server is ready, until `steady`.
         """
         begin = max(self.steady, current.at - WINDOWS[-1])
-        then = next((cell for cell in self._cells if cell.at >= begin), None)
-        if then is None:
-            return None
-        accepted = current.accepted - then.accepted
-        spent = current.process_cpu - then.process_cpu - (current.lanes_cpu - then.lanes_cpu)
-        return max(0.0, spent) / accepted if accepted >= ENOUGH else None
+        cells = [cell for cell in self._cells if cell.at >= begin]
+        return [_spell(then, now) for then, now in itertools.pairwise([*cells, current])]
+
+
+def _spell(then: Counts, now: Counts) -> Spell:
+    lanes = now.lanes_cpu - then.lanes_cpu
+    return Spell(
+        accepted=now.accepted - then.accepted,
+        refused=now.failed.get(Shed.code, 0) - then.failed.get(Shed.code, 0),
+        batches=now.batches - then.batches,
+        model_s=now.model - then.model,
+        lanes_s=lanes,
+        other_s=max(0.0, now.process_cpu - then.process_cpu - lanes - (now.aside - then.aside)),
+    )
 
 
 def between(then: Counts, now: Counts, p95: float | None) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class Metrics:
     def serve(self, model: Model, ready: Callable[[], bool] | None = None) -> None:
         """From now on gauges are read from this model; `ready` tells what `/ready` says."""
         self._model = model
+        self.live.cost = model.cost.prior if model.cost is not None else None
         if ready is not None:
             self._ready = ready
 

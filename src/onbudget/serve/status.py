@@ -6,10 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from onbudget.core.chain import limit_rate
-from onbudget.core.cost import Cost
+from onbudget.core.forecast import Forecast
+from onbudget.core.overheads import Learnt, learn
+from onbudget.core.plan import Configuration
 from onbudget.serve.live import Counts, Live
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ log = logging.getLogger("onbudget")
 AGAIN = 10.0  # seconds between two predictions: one takes a tenth of a second and more of a core
 
 _OPEN = {"type": "object"}
-_RATE = {"type": ["number", "null"], "description": "Requests of one item a second at which p95 reaches the budget."}
+_RATE = {"type": ["number", "null"], "description": "The most requests of one item a second within the budget."}
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -36,7 +38,7 @@ SCHEMA: dict[str, Any] = {
         "lanes_cpu_s": {"type": "number"},
         "accepted": {"type": "integer"},
         "refused": {"type": "integer"},
-        "overhead_ms": {"type": ["number", "null"]},
+        "overheads": {"type": ["object", "null"]},
         "predicted_limit_rate": _RATE,
     },
 }
@@ -48,7 +50,7 @@ class Status:
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._overhead: float | None = None  # the last one known: it outlives the traffic that it was learned from
+        self._learnt: Learnt | None = None  # the last known: it outlives the traffic that it was learned from
         self._next = 0.0  # when a prediction may be made again
         self._busy = False
 
@@ -85,42 +87,61 @@ class Status:
             "lanes_cpu_s": current.lanes_cpu,
             "accepted": current.accepted,
             "refused": live.refused,
-            "overhead_ms": self._overhead * 1e3 if self._overhead is not None else None,
+            "overheads": _overheads(self._learnt),
             "predicted_limit_rate": live.predicted,
         }
 
     def _predict(self, model: Model, current: Counts) -> None:
-        """Have the limit rate computed by a thread, at most every 10 s."""
-        budget = model.settings.p95
-        if model.settings.threads > 1:
-            return  # a batch's CPU is its calling thread's: the others' would be taken for the loop's
-        overhead = self._live.overhead(current)
-        self._overhead = self._overhead if overhead is None else overhead
-        if budget is None or model.cost is None or self._overhead is None or self._busy or current.at < self._next:
+        """Learn the overheads and have the limit rate computed by a thread, at most every 10 s."""
+        if model.settings.threads > 1 or model.cost is None:
+            return  # with more threads a batch's CPU is its calling thread's: the others' would be taken for the loop's
+        if self._busy or current.at < self._next:
             return
-        self._busy, self._next = True, current.at + AGAIN
-        # An inline lane's waiting is the loop's reading, which the overhead holds already.
-        scale = model.cost.factors(current.at)[0] if model.inline else model.cost.scale(current.at)
-        cost = loaded(model.cost.prior, scale, self._overhead)
-        most, lanes = model.policy.max_batch, model.lane_count
-        asyncio.get_running_loop().run_in_executor(None, self._work, lambda: lanes * limit_rate(budget, cost, most))
+        learnt = learn(self._live.spells(current))
+        if learnt is None:
+            return
+        self._learnt, self._next = learnt, current.at + AGAIN
+        if model.settings.p95 is None:
+            return
+        self._busy = True
+        asked = forecast(model, learnt, model.settings.p95, current.at)
+        asyncio.get_running_loop().run_in_executor(None, self._work, asked.quick_limit_rate)
 
     def _work(self, compute: Callable[[], float]) -> None:
+        began = time.thread_time()
         try:
             self._live.predicted = compute()
         except Exception:
             log.exception("the limit rate could not be predicted; /status keeps the last one")
         finally:
+            self._live.aside += time.thread_time() - began
             self._busy = False
 
 
-def loaded(prior: Cost, scale: float, overhead: float) -> Cost:
-    """What a lane's run costs with the reading and answering of its requests, `overhead` CPU seconds each.
+def forecast(model: Model, learnt: Learnt, budget: float, now: float) -> Forecast:
+    """What this server will do, by what it has learnt.
 
-    Lanes take every core there is, so that the loop's work is taken from theirs. Several are counted as servers with a
-    queue each, which is cautious: the one that they share is shorter.
+    Where the loop has no core of its own, what runs wait for is the loop, whose work is in the overheads already.
     """
-    return Cost(tuple((batch, seconds * scale + batch * overhead) for batch, seconds in prior.points))
+    policy = "deadline" if model.policy.name == "deadline" else "greedy"
+    assert model.cost is not None
+    made = Forecast(
+        cost=model.cost.prior.scaled(learnt.run_factor),
+        overheads=learnt.overheads,
+        configuration=Configuration(model.lane_count, model.settings.threads, model.policy.max_batch, policy),
+        budget_s=budget,
+        inline=model.inline,
+        cores=model.machine.cores(),
+    )
+    return made if made.shared else replace(made, cost=made.cost.scaled(max(1.0, model.cost.factors(now)[1])))
+
+
+def _overheads(learnt: Learnt | None) -> dict[str, float] | None:
+    """What each part costs, in milliseconds of CPU."""
+    if learnt is None:
+        return None
+    told = {name: round(getattr(learnt.overheads, f"{name}_s") * 1e3, 4) for name in ("accept", "refuse", "batch")}
+    return {**{f"{name}_ms": value for name, value in told.items()}, "run_factor": round(learnt.run_factor, 3)}
 
 
 def _late(model: Model) -> dict[str, Any]:
