@@ -144,6 +144,7 @@ def test_gauges_follow_the_queue_and_the_lanes() -> None:
         path=Path("models/tiles.onnx"),
         runner=SimpleNamespace(sha256="abc", providers=["CPUExecutionProvider"]),
         metadata=SimpleNamespace(task="classify"),
+        cost=None,
     )
     metrics = Metrics()
     assert value(metrics, "onbudget_ready") == 0
