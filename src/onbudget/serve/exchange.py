@@ -79,3 +79,19 @@ def refusal(error: RequestError) -> Response:
         value["retry_after_ms"] = round(error.retry_after_s * 1000)
         headers.append((b"retry-after", str(max(1, ceil(error.retry_after_s))).encode()))
     return as_json(error.status, value, *headers)
+
+
+class Refusal:
+    """A refusal at the door, which many may share: its error, its answer, and what the fast path last sent for it.
+
+    `sent` is all that comes before and after what differs from one request to the next; `below` are the headers that
+    it was made with.
+    """
+
+    __slots__ = ("below", "error", "response", "sent")
+
+    def __init__(self, error: RequestError) -> None:
+        self.error = error
+        self.response = refusal(error)
+        self.below: bytes | None = None
+        self.sent = (b"", b"")

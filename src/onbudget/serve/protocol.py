@@ -5,12 +5,18 @@ straight to the service and its answer leaves in one write, without an ASGI task
 too, is uvicorn's own. A fast request poses as uvicorn's current cycle while it is open, so that uvicorn queues what is
 pipelined behind it, closes the connection after it when the server drains, and knows that it is not idle. A client
 that does not read its answers leaves the fast path, because only uvicorn's waits for it.
+
+A refused request is read like any other and answered once its body has gone by: a client that gets an answer while it
+still sends may give its connection up, and a new one costs both sides more than a body that is there already. What it
+costs is counted in microseconds, since a server at its limit refuses more than it answers: so nothing here is made,
+looked up or armed for a request that only the slow path needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import http
+import math
 import time
 from typing import Any, cast
 
@@ -19,12 +25,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onbudget.core.errors import NotParseable, RequestError, SlowClient
 from onbudget.core.queue import Group
-from onbudget.serve.exchange import Request, Response, refusal
+from onbudget.serve.exchange import Refusal, Request, Response, refusal
 from onbudget.serve.service import Service
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers
 SWALLOW = 64 * 1024  # bytes: a refused body up to here is read and thrown away, and the connection stays
 LINGER = 1.0  # seconds that a refused body is read and thrown away for, so that its sender gets to read the refusal
+# Headers that are looked for before the body, or again when the answer leaves; all others only if the body is read.
+HEEDED = frozenset((b"content-length", b"expect", b"x-request-id", b"x-deadline-ms", b"x-envoy-expected-rq-timeout-ms"))
 STATUS = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in http.HTTPStatus}
 
 
@@ -36,6 +44,7 @@ class _Fast:
         "disconnected",
         "group",
         "headers",
+        "heeded",
         "keep_alive",
         "message_event",
         "query",
@@ -44,14 +53,21 @@ class _Fast:
         "size",
     )
 
-    def __init__(self, headers: list[tuple[bytes, bytes]], query: bytes, keep_alive: bool) -> None:
+    def __init__(
+        self,
+        headers: list[tuple[bytes, bytes]],
+        heeded: list[tuple[bytes, bytes]],
+        query: bytes,
+        keep_alive: bool,
+    ) -> None:
         self.headers = headers
+        self.heeded = heeded
         self.query = query
         self.keep_alive = keep_alive
         self.chunks: list[bytes] = []
         self.size = 0
         self.group: Group | None = None
-        self.refused: RequestError | None = None  # at its head; told once its body has gone by
+        self.refused: Refusal | None = None  # at its head; told once its body has gone by
         self.response_complete = False
         self.disconnected = False
         self.message_event = _NOBODY
@@ -71,11 +87,17 @@ class Protocol(HttpToolsProtocol):
     """One connection. `service` is set on the class that `serve.server` makes for its one service."""
 
     service: Service
+    _defaults: tuple[object, bytes] = (None, b"")  # uvicorn's headers for every answer (the date), and as bytes
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._timer: asyncio.TimerHandle | None = None  # for the head, then for a fast request's body
+        settings = self.service.settings
+        self._timer: asyncio.TimerHandle | None = None  # looks at `_due`, at the latest after `_look`
+        self._look = max(0.01, min(settings.client_timeout, self.timeout_keep_alive))
+        self._due = math.inf  # when the head, a fast request's body or the next request must have come
+        self._idle = False  # whether it is the next request that is waited for
         self._head_bytes = 0
+        self._heeded: list[tuple[bytes, bytes]] = []
         self._age = 0.0  # the most seconds that what is being read may have lain unread
         self._fast: _Fast | None = None  # the fast request that is open, while it is
         self._lingering = False  # answered for the last time: what still comes is thrown away
@@ -86,11 +108,11 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self._arm()
+        self._await(self.service.settings.client_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        self._unset_keepalive_if_required()  # after a reset too: it would hold this connection's memory till it fires
+        if self._timer is not None:
+            self._timer.cancel()  # it would hold this connection's memory till it fires
         fast = self._fast
         if fast is not None and fast.group is not None:
             self.service.cancel(fast.group)  # the caller hung up: its place is free
@@ -104,9 +126,11 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._lingering:
             return
-        if self.service.polls is not None:
-            self._age = self.service.polls.read()
-        self._unset_keepalive_if_required()
+        polls = self.service.polls
+        if polls is not None:
+            self._age = polls.read()
+        if self._idle:
+            self._idle, self._due = False, math.inf
         try:
             while data:
                 data = self._feed(data)
@@ -117,8 +141,8 @@ class Protocol(HttpToolsProtocol):
                 self._refuse(error)
             else:
                 self._end(None if self._answering() else refusal(error))
-        if self._timer is None and self._begun():
-            self._arm()
+        if self._due == math.inf and not self._idle and self._begun():
+            self._await(self.service.settings.client_timeout)
 
     def _feed(self, data: bytes) -> bytes:
         """Parse → what is to be parsed next: nothing, or a head that offered another protocol, without its offer.
@@ -143,56 +167,78 @@ class Protocol(HttpToolsProtocol):
         return b"%s %s HTTP/%s\r\n" % (method, self.url, version) + b"".join(lines) + b"\r\n" + rest
 
     def _begun(self) -> bool:
-        """Whether something has begun that its sender may leave half done: a head, a fast body, or a blank line."""
+        """Whether what came begins something: a head, a fast body, a blank line, or a body that nobody reads."""
         if self._head_bytes:
             return True
         if self._fast is not None:
             return self._fast.group is None
-        return self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete)
+        return self.cycle is None or self.cycle.response_complete
 
     # ---- the head ----
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self._heeded = []
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count(len(url))
+        self.url += url
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD:
+            self._too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._count(len(name) + len(value))
+        name = name.lower()
+        self.headers.append((name, value))
+        if name in HEEDED:
+            self._heeded.append((name, value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD:
+            self._too_long()
 
     def on_headers_complete(self) -> None:
         if self._lingering:
             return
-        self._disarm()
+        self._due = math.inf
         self._head_bytes = 0
-        method = self.parser.get_method()
-        self._upgrade = self.parser.should_upgrade() and method != b"CONNECT"
+        parser = self.parser
+        method = parser.get_method()
+        self._upgrade = parser.should_upgrade() and method != b"CONNECT"
         if self._upgrade:
             return  # it comes again, from `_feed`
+        length = 0
+        for name, value in self._heeded:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"expect":
+                self.expect_100_continue |= value.lower() == b"100-continue"
         idle = (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
         path, _, query = self.url.partition(b"?")
         if not (idle and path == b"/predict" and method == b"POST"):
-            super().on_headers_complete()
-            self._slow = [cycle for cycle in (*self._slow, self.cycle) if not cycle.response_complete]
+            self._slowly()
             return
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self._fast = self.cycle = _Fast(self.headers, query, keep_alive)  # type: ignore[assignment]  # it poses as one
-        length = 0
-        for name, value in self.headers:
-            if name == b"content-length":
-                length = int(value)
-                self._limit(length)
-        refused = self.service.gate(length, self._age, self.headers)
-        if refused is not None and (self.expect_100_continue or length > SWALLOW):
-            self._refuse(refused)
-        elif self._fast is not None:
-            self._fast.refused = refused
+        keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
+        fast = _Fast(self.headers, self._heeded, query, keep_alive)
+        self._fast = self.cycle = fast  # type: ignore[assignment]  # it poses as one
+        if length > self.service.settings.max_body:
+            self._limit(length)
+            return
+        fast.refused = self.service.gate(length, self._age, self._heeded)
+        if fast.refused is not None and (self.expect_100_continue or length > SWALLOW):
+            self._refuse(fast.refused.error)
         if self.expect_100_continue and self._fast is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _slowly(self) -> None:
+        """The head goes to uvicorn, which makes its scope now: `on_message_begin` would make one for fast ones too."""
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = url, headers, expect
+        self.scope["headers"] = headers
+        super().on_headers_complete()
+        self._slow = [cycle for cycle in (*self._slow, self.cycle) if not cycle.response_complete]
 
     # ---- a fast request's body and answer ----
 
@@ -206,7 +252,8 @@ class Protocol(HttpToolsProtocol):
         if fast.refused is None:
             fast.chunks.append(body)
         fast.size += len(body)
-        self._limit(fast.size)
+        if fast.size > self.service.settings.max_body:
+            self._limit(fast.size)
 
     def on_message_complete(self) -> None:
         if self._lingering or self._upgrade:
@@ -216,10 +263,11 @@ class Protocol(HttpToolsProtocol):
         if fast is None or cast(object, self.cycle) is not fast:
             super().on_message_complete()
             return
-        self._disarm()
-        if fast.refused is not None:
-            self.service.count(fast.refused.code)
-            self._answer(refusal(fast.refused))
+        self._due = math.inf
+        refused = fast.refused
+        if refused is not None:
+            self.service.count(refused.error.code)
+            self._answer(refused.response, refused)
             return
         if self.service.state == "loading":
             self.service.start()
@@ -243,24 +291,29 @@ class Protocol(HttpToolsProtocol):
         self._lingering = True
         self.service.count(error.code)
         self._answer(refusal(error))
-        self._disarm()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self.loop.call_later(LINGER, self.transport.close)
 
-    def _answer(self, response: Response) -> None:
-        """The one reply of the open fast request: head and body in one write."""
+    def _answer(self, response: Response, shared: Refusal | None = None) -> None:
+        """The one reply of the open fast request: head and body in one write. `shared` keeps what others get too."""
         fast, self._fast = self._fast, None
         if fast is None or self.transport.is_closing():
             return
-        parts = [STATUS[response.status]]
-        for name, value in (*self.server_state.default_headers, *response.headers):
-            parts += (name, b": ", value, b"\r\n")
-        for name, value in fast.headers:
+        defaults = self._told()
+        if shared is not None and shared.below is defaults:
+            head, tail = shared.sent
+        else:
+            head = STATUS[response.status] + defaults + b"".join([b"%b: %b\r\n" % h for h in response.headers])
+            tail = b"content-length: %d\r\n\r\n%b" % (len(response.body), response.body)
+            if shared is not None:
+                shared.below, shared.sent = defaults, (head, tail)
+        for name, value in fast.heeded:
             if name == b"x-request-id":
-                parts += (b"x-request-id: ", value, b"\r\n")
+                head += b"x-request-id: %b\r\n" % value
         if not fast.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts += (b"content-length: %d\r\n\r\n" % len(response.body), response.body)
-        self.transport.write(b"".join(parts))
+            head += b"connection: close\r\n"
+        self.transport.write(head + tail)
         fast.response_complete = True
         if self._lingering:
             return
@@ -268,20 +321,48 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
         self.on_response_complete()
 
-    # ---- what uvicorn leaves out: time for the head and the body, and the head's size ----
+    def _told(self) -> bytes:
+        """The headers of every answer; uvicorn makes a new list of them every second."""
+        known, told = self._defaults
+        headers = self.server_state.default_headers
+        if headers is not known:
+            told = b"".join([b"%b: %b\r\n" % header for header in headers])
+            type(self)._defaults = headers, told
+        return told
 
-    def _arm(self) -> None:
-        self._timer = self.loop.call_later(self.service.settings.client_timeout, self._late)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _late(self) -> None:
-        self._timer = None
+    def on_response_complete(self) -> None:
+        """An answer has left, fast or slow: what was pipelined behind it begins, or the wait for the next request."""
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._due == math.inf:  # else half a head is here already, and has its own time
+            self._idle = True
+            self._await(self.timeout_keep_alive)
+
+    # ---- what uvicorn leaves out: time for the head and the body, and the head's size ----
+
+    def _await(self, seconds: float) -> None:
+        """Have `_ring` or a later one end the wait that begins now; one timer serves them all, since most are short."""
+        self._due = time.monotonic() + seconds
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._look, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        left = self._due - time.monotonic()
+        if self._due == math.inf or self.transport.is_closing():
+            return
+        if left > 0:
+            self._timer = self.loop.call_later(min(left, self._look), self._ring)
+        elif self._idle:
+            self.transport.close()
+        else:
+            self._late()
+
+    def _late(self) -> None:
         error = SlowClient(
             f"the request did not arrive within {self.service.settings.client_timeout:g} s (--client-timeout)"
         )
@@ -295,9 +376,8 @@ class Protocol(HttpToolsProtocol):
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _count(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD and not self._lingering:
+    def _too_long(self) -> None:
+        if not self._lingering:
             body = b'{"detail": "the request line and headers are larger than 64 KiB"}'
             answer = Response(431, body, [(b"content-type", b"application/json")])
             self._end(None if self._answering() else answer)  # an answer is not written before its turn

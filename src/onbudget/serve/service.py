@@ -29,7 +29,8 @@ from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
-from onbudget.serve.exchange import Headers, Request, Response, as_json, refusal, within_of
+from onbudget.serve.exchange import Headers, Refusal, Request, Response, as_json, refusal, within_of
+from onbudget.serve.gate import Gate
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
 from onbudget.serve.models import Model
@@ -63,6 +64,7 @@ class Service:
         self.state = "loading"
         self.error: OnbudgetError | None = None
         self.model: Model | None = None
+        self._gate: Gate | None = None
         self.metrics = Metrics(self.settings.p95)
         self._status = Status(self.metrics.live)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,6 +85,7 @@ class Service:
         """
         if self.state == "stopped":
             self.state, self.error, self.model, self._drain_by, self._starting = "loading", None, None, None, None
+            self._gate = None
         if self._starting is None:
             self._loop = asyncio.get_running_loop()
             self._starting = self._loop.create_task(self._start())
@@ -101,6 +104,7 @@ class Service:
         self.polls = Polls(self._loop)
         model.start(partial(self._post, self._loop), self._deliver, self.polls)
         self.model = model
+        self._gate = Gate(model, self.metrics.live)
         self.metrics.serve(model, lambda: self.state == "ready")
         self.state = "ready"
         self._tick()
@@ -190,7 +194,7 @@ class Service:
                 group.add((kind, data), key)
             model.lanes.submit(group)
         except RequestError as error:
-            failed = error
+            failed = error.with_traceback(None)  # a cycle with this frame would keep the body for the collector
         except Exception:
             log.exception("a request could not be read; it is answered 500")
             failed = RunFailed("an internal error while the request was read; the server's log has it")
@@ -214,32 +218,14 @@ class Service:
         """A request that ended before it reached `predict`; `since` is when its head was read."""
         self.metrics.request(outcome, clock() - since if since is not None else 0.0)
 
-    def gate(self, length: int, age: float, headers: Headers = ()) -> Shed | None:
+    def gate(self, length: int, age: float, headers: Headers = ()) -> Refusal | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now.
 
         Costs a small part of what reading it would: that is why it is asked before.
         """
-        model = self.model
-        if model is None or self.state not in ("ready", "draining"):
+        if self._gate is None or self.state not in ("ready", "draining"):
             return None
-        now = clock()
-        items = max(1, length // model.contract.wire_bytes) if model.contract.wire_bytes else 1
-        try:
-            model.policy.admit(
-                model.queue,
-                model.lanes.running(now),
-                min(items, self.settings.max_items),
-                age,
-                now,
-                within_of(headers, self.settings.p95),
-                look=True,
-            )
-        except Shed as error:
-            self.metrics.live.refuse(error.reason)  # whoever asked counts the request when it ends
-            return error
-        except RequestError:  # an estimate is not enough to say never, and a header is judged with its body
-            return None
-        return None
+        return self._gate.ask(length, age, headers)
 
     def cancel(self, group: Group) -> None:
         """The caller hung up: its places are free at once, and what runs for it is thrown away."""
