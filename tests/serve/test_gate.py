@@ -6,12 +6,14 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
 from onbudget.core.errors import Shed
+from onbudget.core.late import Spare
 from onbudget.core.policy import Entry, Greedy
 from onbudget.core.queue import Queue
 from onbudget.serve.app import Front
@@ -26,7 +28,7 @@ class Door:
 
     name = "door"
     max_batch = 4
-    spare = None
+    spare: Spare | None = None
 
     def __init__(self) -> None:
         self.shut = True
@@ -167,3 +169,113 @@ def test_the_door_knows_the_callers_deadline(tiles: Tiles) -> None:
         assert b"connection: close" not in transport.out
 
     at_the_door(tiles, test)
+
+
+def test_a_refusal_is_remembered_while_it_must_be_right(tiles: Tiles) -> None:
+    """Behind as many, of as many items, and not so much later that the lanes could be free: the policy is not asked.
+
+    Behind nobody, behind fewer, with more items, with a deadline of its own, and a moment later it is asked again.
+    """
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        assert service.model is not None
+        queue = service.model.queue
+        length = len(body_of(tiles))
+        one = service.gate(length, 0.0)
+        assert service.gate(length, 0.0) is not one  # nobody waits: it is asked each time
+        queue.waiting = 3
+        one = service.gate(length, 0.0)
+        asked = len(door.asked)
+        assert service.gate(length, 0.0) is one
+        queue.waiting = 4
+        assert service.gate(length, 0.001) is one
+        assert len(door.asked) == asked
+        for ask in (
+            lambda: service.gate(length, -1.0),  # it came a second after
+            lambda: service.gate(3 * length, 0.0),
+            lambda: service.gate(length, 0.0, [(b"x-deadline-ms", b"9")]),
+        ):
+            ask()
+            asked += 1
+            assert len(door.asked) == asked
+        service.gate(length, 0.0)
+        asked = len(door.asked)
+        queue.waiting = 2
+        service.gate(length, 0.0)
+        assert len(door.asked) == asked + 1
+        assert service.metrics.live.refused == 0  # those are counted when they end
+        queue.waiting = 0
+
+    at_the_door(tiles, test)
+
+
+def test_a_remembered_refusal_is_doomed_all_the_same(tiles: Tiles) -> None:
+    """Who sends some to the background is told of each, and is asked again as soon as one more may go there."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        assert service.model is not None
+        door.spare = spare = Spare(0.02)
+        service.model.queue.waiting = 3
+        one = service.gate(1, 0.0)
+        assert service.gate(1, 0.0) is one
+        assert spare.asked == 1
+        assert spare.doomed > 0
+        spare.room = 5
+        assert service.gate(1, 0.0) is not one
+        service.model.queue.waiting = 0
+
+    at_the_door(tiles, test)
+
+
+def test_a_shared_refusal_keeps_what_is_each_requests_own(tiles: Tiles) -> None:
+    """The bytes are made once; X-Request-Id and `connection: close` are the caller's, the date is of now."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        assert service.model is not None
+        service.model.queue.waiting = 3
+        body = body_of(tiles)
+        protocol.server_state.default_headers = [(b"date", b"then")]
+        protocol.data_received(request(body, b"x-request-id: one"))
+        protocol.server_state.default_headers = [(b"date", b"now")]
+        protocol.data_received(request(body, b"x-request-id: two"))
+        protocol.data_received(request(body, b"connection: close"))
+        first, second, third = transport.out.split(b"HTTP/1.1 429 ")[1:]
+        assert b"date: then\r\n" in first
+        assert b"x-request-id: one\r\n" in first
+        assert b"date: now\r\n" in second
+        assert b"x-request-id: two\r\n" in second
+        assert b"x-request-id" not in third
+        assert b"connection: close\r\n" in third
+        assert len({part.partition(b"\r\n\r\n")[2] for part in (first, second, third)}) == 1
+        assert len(door.asked) == 1
+        assert transport.closed
+        service.model.queue.waiting = 0
+
+    at_the_door(tiles, test)
+
+
+def test_one_timer_ends_a_wait_that_is_too_long(tiles: Tiles) -> None:
+    """Half a body is 408 after --client-timeout, and an answered connection that stays silent is closed."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        service.settings = replace(service.settings, client_timeout=0.05)
+        protocol._look = 0.01
+        protocol._timer.cancel()  # type: ignore[union-attr]  # armed for the old settings
+        protocol._timer = None
+        protocol.data_received(request(body_of(tiles))[:-20])
+        while not transport.out:
+            await asyncio.sleep(0.005)
+        assert transport.out.startswith(b"HTTP/1.1 408 ")
+
+    async def silent(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        protocol.timeout_keep_alive = 0.03  # type: ignore[assignment]  # whole seconds in uvicorn's eyes
+        protocol._timer.cancel()  # type: ignore[union-attr]
+        protocol._timer, protocol._look = None, 0.01
+        protocol.data_received(request(body_of(tiles)))
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+        assert not transport.closed
+        while not transport.closed:
+            await asyncio.sleep(0.005)
+
+    at_the_door(tiles, test)
+    at_the_door(tiles, silent)
