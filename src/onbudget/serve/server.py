@@ -42,11 +42,6 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-# New objects between two passes over them. Requests come and go without cycles, but a few hundred that wait are more
-# than the interpreter's 700, so that it looked through them for nothing: at overload for a tenth of the time.
-YOUNG = 20_000
-
-
 class _Server(uvicorn.Server):
     """uvicorn's server, with our drain in place of its signal handling."""
 
@@ -99,7 +94,6 @@ def tame() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG)
 
 
 def serve(path: Path, settings: Settings, on_ready: Callable[[Service, str], None]) -> int:

@@ -261,6 +261,7 @@ class Service:
         if group.left:
             self.model.lanes.withdraw(group)
         self.model.queue.close(group)
+        group.tickets = []  # each knows its group: a cycle would keep the body until the collector comes by
 
     def _deliver(self, batch: Batch) -> None:
         """A lane's batch is back: every ticket has its answer or its error."""
