@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from time import monotonic as clock
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
+from onbudget.core.cost import Cost, Online
+from onbudget.core.deadline import Deadline
 from onbudget.core.errors import Shed
 from onbudget.core.late import Spare
 from onbudget.core.policy import Entry, Greedy
-from onbudget.core.queue import Queue
+from onbudget.core.queue import Group, Queue
 from onbudget.serve.app import Front
+from onbudget.serve.gate import Gate
+from onbudget.serve.lanes import Batch
+from onbudget.serve.live import Live
 from onbudget.serve.protocol import Protocol
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
@@ -174,7 +186,8 @@ def test_the_door_knows_the_callers_deadline(tiles: Tiles) -> None:
 def test_a_refusal_is_remembered_while_it_must_be_right(tiles: Tiles) -> None:
     """Behind as many, of as many items, and not so much later that the lanes could be free: the policy is not asked.
 
-    Behind nobody, behind fewer, with more items, with a deadline of its own, and a moment later it is asked again.
+    Behind nobody, behind fewer or a batch more, with more items, with a deadline of its own, and a moment later it is
+    asked again.
     """
 
     async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
@@ -183,13 +196,16 @@ def test_a_refusal_is_remembered_while_it_must_be_right(tiles: Tiles) -> None:
         length = len(body_of(tiles))
         one = service.gate(length, 0.0)
         assert service.gate(length, 0.0) is not one  # nobody waits: it is asked each time
-        queue.waiting = 3
+        queue.waiting = 2
         one = service.gate(length, 0.0)
         asked = len(door.asked)
         assert service.gate(length, 0.0) is one
-        queue.waiting = 4
+        queue.waiting = 3
         assert service.gate(length, 0.001) is one
         assert len(door.asked) == asked
+        queue.waiting = 4  # would run in another batch
+        assert service.gate(length, 0.0) is not one
+        asked += 1
         for ask in (
             lambda: service.gate(length, -1.0),  # it came a second after
             lambda: service.gate(3 * length, 0.0),
@@ -279,3 +295,78 @@ def test_one_timer_ends_a_wait_that_is_too_long(tiles: Tiles) -> None:
 
     at_the_door(tiles, test)
     at_the_door(tiles, silent)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    waiting=st.integers(1, 40),
+    more=st.integers(0, 10),
+    lanes=st.lists(st.tuples(st.integers(1, 8), st.floats(0, 0.02)), min_size=1, max_size=3),
+    age=st.floats(0, 0.02),
+    wait=st.floats(0, 0.03),
+)
+def test_what_is_remembered_is_what_the_policy_would_say(
+    waiting: int, more: int, lanes: list[tuple[int, float]], age: float, wait: float
+) -> None:
+    """While no batch has come back: whoever gets a remembered refusal would have been refused by the policy too."""
+    cost = Online(Cost.of({1: 0.003, 8: 0.010}))
+    policy = Deadline(8, 0.030, cost)
+    running = lanes
+    queue = Queue(1000, 10**9)
+    model: Any = SimpleNamespace(
+        policy=policy,
+        queue=queue,
+        lanes=SimpleNamespace(running=lambda now: running),
+        contract=SimpleNamespace(wire_bytes=0),
+        settings=Settings(p95=0.030),
+        spare=None,
+    )
+    gate = Gate(model, Live(0.030))
+    queue.waiting = waiting
+    first = gate.ask(1, age)
+    running = [(rows, so_far + wait) for rows, so_far in lanes]
+    queue.waiting = waiting + more
+    later = clock() + wait
+    with patch("onbudget.serve.gate.clock", lambda: later):
+        again = gate.ask(1, age)
+        if first is not None and again is first:
+            with pytest.raises(Shed):
+                policy.admit(queue, running, 1, age, 0.0)
+
+
+def test_a_batch_that_came_back_ends_what_is_remembered(tiles: Tiles) -> None:
+    """It may have taken less time than was predicted: the policy is asked again."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        assert service.model is not None
+        service.model.queue.waiting = 3
+        one = service.gate(1, 0.0)
+        assert service.gate(1, 0.0) is one
+        service._deliver(Batch([], "lost", 0.0))
+        assert service.gate(1, 0.0) is not one
+        service.model.queue.waiting = 0
+
+    at_the_door(tiles, test)
+
+
+def test_an_answered_request_leaves_nothing_for_the_collector(tiles: Tiles) -> None:
+    """No cycle holds a group, and so a body, once it was answered: passes over many of them took milliseconds."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        door.shut = False
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                transport.out = b""
+                protocol.data_received(request(body_of(tiles)))
+                while not transport.out:
+                    await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)  # until the lane has let go of its batch
+            groups = [found for found in gc.get_objects() if isinstance(found, Group)]
+        finally:
+            gc.enable()
+        assert transport.out.startswith(b"HTTP/1.1 200 ")
+        assert len(groups) <= 1  # the lane's last one
+
+    at_the_door(tiles, test)

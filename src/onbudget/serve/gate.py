@@ -2,7 +2,8 @@
 
 Rules of this file. At overload nearly everybody is refused for the same reason as the one before, and each refusal's
 microseconds are taken from answers. So a refusal is remembered and given again while it must still be right, without
-asking the policy: it is formed once, with its words and its bytes, and the callers of one moment share it.
+asking the policy: it is formed once, with its words and its bytes, and the callers of one moment share it. A batch that
+comes back ends that moment: it may have taken less time than was predicted, and what runs cost is known anew.
 """
 
 from __future__ import annotations
@@ -66,13 +67,21 @@ class Gate:
             return None
         return None
 
+    def forget(self) -> None:
+        """A batch is back: the next refusal is the policy's own."""
+        self._last = None
+
     def _holds(self, last: _Last, items: int, waiting: int, arrived: float) -> bool:
         """Whether who arrived then is late as well. A moment later all lanes are a moment nearer to free, at the most.
 
-        With at least as many before it, so that no lane has taken any, and not with nobody before it: an idle lane runs
-        whoever is alone. One more is doomed then, which is told to whoever sends some to the background.
+        With at least as many before it, so that no lane has taken any, and in as many batches: the last one of more may
+        be short and end sooner. Not with nobody before it: an idle lane runs whoever is alone. One more is doomed then,
+        which is told to whoever sends some to the background.
         """
         if not (items == last.items and waiting >= last.waiting > 0 and arrived < last.since):
+            return False
+        most = self._model.policy.max_batch
+        if (waiting + items - 1) // most != (last.waiting + items - 1) // most:
             return False
         spare = self._model.spare
         if spare is None:

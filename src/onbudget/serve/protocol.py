@@ -298,10 +298,7 @@ class Protocol(HttpToolsProtocol):
     def _answer(self, response: Response, shared: Refusal | None = None) -> None:
         """The one reply of the open fast request: head and body in one write. `shared` keeps what others get too."""
         fast, self._fast = self._fast, None
-        if fast is None:
-            return
-        fast.group = None  # whose reply is this method: a cycle that the collector would have to find
-        if self.transport.is_closing():
+        if fast is None or self.transport.is_closing():
             return
         defaults = self._told()
         if shared is not None and shared.below is defaults:

@@ -265,6 +265,8 @@ class Service:
 
     def _deliver(self, batch: Batch) -> None:
         """A lane's batch is back: every ticket has its answer or its error."""
+        if self._gate is not None:
+            self._gate.forget()
         if batch.rows and not (batch.error or batch.photo) and self.model is not None and self.model.cost is not None:
             self.model.cost.observe(batch.rows, batch.cpu, max(batch.ran - batch.began, 1e-6), batch.ran)
         for group in batch.lost:
@@ -280,6 +282,8 @@ class Service:
             for ticket in batch.tickets:
                 ticket.group.fail(batch.error)
         self.metrics.batch(batch, clock())
+        # Its groups know it, and their bodies are large: a cycle would keep them until the collector comes by.
+        batch.tickets, batch.settled = [], []
 
     def _reply(self, group: Group) -> None:
         """A group has ended, well or not: the one place where answers leave. Never raises: batch-mates come after."""
