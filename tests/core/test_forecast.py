@@ -43,6 +43,15 @@ def test_a_run_has_its_thread_s_work_in_it() -> None:
     assert crowded.loaded.seconds(8) - COST.seconds(8) == pytest.approx(1e-4 + 8 * 2e-4)
 
 
+def test_a_loop_reads_before_a_run_and_answers_after_it() -> None:
+    """Of a request's work the share `reply` comes after its run; where runs carry it, the loop has none of its own."""
+    for apart in (forecast(), forecast(inline=False, cores=2.0)):
+        plant = apart.plant()
+        assert (plant.accept_s, plant.reply_s) == pytest.approx((0.65e-4, 0.35e-4))
+    carried = forecast(inline=False).plant()
+    assert (carried.accept_s, carried.reply_s) == (0.0, 0.0)
+
+
 def test_a_frozen_batch_axis_still_pays_for_each_request() -> None:
     """A run that costs the same however full is charged for the requests that it carries, not for its rows."""
     frozen = forecast(cost=Cost.of({8: 0.002}))
@@ -63,10 +72,26 @@ def test_runs_that_carry_the_loop_s_work_are_nearly_the_loop(load: float, policy
 
 @pytest.mark.parametrize("budget", [0.010, 0.025, 0.100])
 @pytest.mark.parametrize("most", [4, 16])
-def test_the_quick_limit_is_about_the_simulated_one(budget: float, most: int) -> None:
+@pytest.mark.parametrize("demote", [True, False])
+def test_the_quick_limit_is_about_the_simulated_one(budget: float, most: int, demote: bool) -> None:
     """For one deadline lane whose budget is 2.5 to 60 of its largest runs: within 6 % of where 1 % is refused."""
-    slow = forecast("deadline", budget_s=budget, most=most)
+    slow = forecast("deadline", budget_s=budget, most=most, demote=demote)
     assert slow.quick_limit_rate() == pytest.approx(slow.limit_rate(), rel=0.06)
+
+
+@pytest.mark.parametrize("times", [5, 10])
+def test_a_tight_budgets_quick_limit_is_cautious(times: int) -> None:
+    """At 5 and 10 runs of one item: at most 12 % below what a deadline that demotes carries, and not above it."""
+    cost = Cost.of({1: 0.003, 16: 0.018})
+    one = forecast("deadline", cost=cost, budget_s=times * 0.003, most=5, overheads=Overheads(), inline=False)
+    assert 0.88 * one.limit_rate() < one.quick_limit_rate() <= one.limit_rate()
+
+
+def test_who_demotes_carries_more_where_few_may_be_refused() -> None:
+    """The forecast is of the server that is asked about: answered late is not refused."""
+    demote, shed = (forecast("deadline", budget_s=0.004, most=4, demote=late) for late in (True, False))
+    assert demote.limit_rate() > 1.05 * shed.limit_rate()
+    assert demote.quick_limit_rate() > shed.quick_limit_rate()
 
 
 def test_several_lanes_are_guessed_with_caution() -> None:
@@ -78,7 +103,7 @@ def test_several_lanes_are_guessed_with_caution() -> None:
 
 def test_the_two_limits() -> None:
     """Where refusals only count as late, a deadline carries more than where hardly any are allowed."""
-    tight = forecast("deadline", budget_s=0.004, most=4)
+    tight = forecast("deadline", budget_s=0.004, most=4, demote=False)
     strict, lax = tight.limit_rate(), tight.limit_rate(most_unanswered=1.0)
     assert strict < lax < tight.capacity
     assert tight.simulated(strict).unanswered_share <= GOODPUT

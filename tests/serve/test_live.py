@@ -10,6 +10,7 @@ import pytest
 
 from onbudget.core.cost import Cost, Online
 from onbudget.core.forecast import Forecast
+from onbudget.core.late import Spare
 from onbudget.core.overheads import Overheads, learn
 from onbudget.core.plan import Configuration
 from onbudget.core.queue import Group, Queue
@@ -190,16 +191,18 @@ def seen(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onbudget.serve.status.time.process_time", lambda: 0.1)
 
 
-def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("demote", [True, False])
+def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.MonkeyPatch, demote: bool) -> None:
     """The first look starts it and says null; the next has the forecast's rate by what was learnt, which it tells."""
+    served = model(spare=Spare(0.02) if demote else None)
 
     async def go() -> tuple[Any, Any]:
         live = Live(0.02)
         seen(live, monkeypatch)
         status = Status(live)
-        first = status.body(model(), "ready", 1.0)
+        first = status.body(served, "ready", 1.0)
         await settled(status)
-        return first, status.body(model(), "ready", 2.0)
+        return first, status.body(served, "ready", 2.0)
 
     first, second = asyncio.run(go())
     assert first["predicted_limit_rate"] is None
@@ -211,6 +214,7 @@ def test_the_limit_is_predicted_for_whoever_asks_later(monkeypatch: pytest.Monke
         overheads=learnt,
         configuration=Configuration(1, 1, 8),
         budget_s=0.02,
+        demote=demote,
     )
     assert second["predicted_limit_rate"] == pytest.approx(expected.quick_limit_rate(), rel=0.005)
     assert second["cost"]["run_ms"] == {"1": 1.0, "8": 4.0}

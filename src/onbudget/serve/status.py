@@ -131,6 +131,7 @@ def forecast(model: Model, learnt: Learnt, budget: float, now: float) -> Forecas
         configuration=Configuration(model.lane_count, model.settings.threads, model.policy.max_batch, policy),
         budget_s=budget,
         inline=model.inline,
+        demote=model.spare is not None,
         cores=model.machine.cores(),
     )
     return made if made.shared else replace(made, cost=made.cost.scaled(max(1.0, model.cost.factors(now)[1])))
