@@ -158,3 +158,14 @@ def test_who_is_let_in_is_in_time_whatever_deadlines_the_others_bring(withins: l
         assert all(now <= t.group.deadline + 1e-9 for t in taken)
         let_in -= len(taken)
     assert let_in == 0
+
+
+@pytest.mark.parametrize(("other", "kept"), [((0, 0.0), True), ((4, 0.0045), True), ((4, 0.0), False)])
+def test_what_other_lanes_can_do_is_in_the_plan(other: tuple[int, float], kept: bool) -> None:
+    """A head that needs a batch of one is run where another lane is free for the four behind it; else it is lost."""
+    queue = queue_of(-0.0175, *[-0.014] * 4)  # due in 2.5 ms, and in 6 ms
+    decision = policy().next_batch(queue, 0.0, 0.0, [other])
+    assert (decision == Take(None, 1, "deadline")) is kept
+    if not kept:
+        assert isinstance(decision, Drop)
+    assert isinstance(policy().next_batch(queue, 0.0, 0.0), Drop)

@@ -144,3 +144,28 @@ def test_a_hang_up_in_the_background_frees_its_place(spin: Path) -> None:
         assert stays.result().status == 503
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("headers", "late", "counted"), [((), "", True), ((OWN,), "", False), ((), "door", False)], ids=str
+)
+def test_a_surprise_is_who_was_let_in_to_be_in_time(
+    spin: Path, headers: tuple[tuple[bytes, bytes], ...], late: str, counted: bool
+) -> None:
+    """Only answers that are late by surprise take from the share: not those sent to be late, nor callers' own."""
+
+    async def go() -> None:
+        service, model = await doomed(spin, "demote")
+        waits = ask(service, 0.0, *headers)
+        batch = Batch(model.queue.take(None, 9), "idle", time.monotonic())
+        batch.settled = [(ticket, {"y": 1.0}) for ticket in batch.tickets]
+        group = batch.tickets[0].group
+        group.deadline, group.late = time.monotonic() - 1.0, late
+        service._deliver(batch)
+        told = late_by(await waits)
+        assert told is not None
+        assert told >= 1000
+        assert (model.spare.late > 0) is counted
+        await service.stop()
+
+    asyncio.run(go())
