@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from onbudget.core.errors import RecordError, UsageError
+from onbudget.core.overheads import Overheads
 from onbudget.core.pick import Loads
-from onbudget.core.plan import SCHEMA, Candidate, Configuration, Plan, check_origin, parse
+from onbudget.core.plan import SCHEMA, Candidate, Configuration, Plan, Trial, check_origin, parse
+from onbudget.core.profile import Point
 
 FACTS: dict[str, Any] = {"hash": "a" * 16, "cpu": "Good CPU", "quota": None}
 ONE, TWO = Configuration(1, 2, 4, "greedy"), Configuration(2, 1, 8)
@@ -43,7 +45,34 @@ def damaged(**given: Any) -> str:
     return json.dumps(plan().to_dict() | given)
 
 
-@pytest.mark.parametrize("found", [plan(), plan(quiet=None, peak=None, candidates=(Candidate(TWO, 7.5),))])
+def whole() -> Plan:
+    """A plan with all that a report shows."""
+    trials = (
+        Trial(800.0, 4000, 0.99, 0.001, 0.011, 0.010, 0.013, "met"),
+        Trial(1300.0, 5000, 0.4, 0.6, math.inf, 0.0, math.inf, "missed", "this machine was busy"),
+    )
+    curve = ((600.0, 0.006), (1400.0, math.inf))
+    best = Candidate(TWO, 1200.0, Loads(0.003, 0.009), Loads(0.004, 0.011), 1250.0, curve, trials)
+    costs = (Point(1, 2, 1, 30, 0.001, 0.0012, 0.001), Point(1, 2, 8, 30, 0.006, 0.007, 0.006))
+    overheads = Overheads(1e-4, 3e-5, 9e-5)
+    other = Candidate(TWO, 900.0, model="tiles-int8.onnx")
+    return plan(candidates=(best, other), costs=costs, overheads=overheads, trace="monday.txt")
+
+
+def test_a_plan_of_the_first_version_is_read() -> None:
+    """It has neither trials nor costs."""
+    told = plan().to_dict()
+    for name in ("trace", "costs", "overheads"):
+        del told[name]
+    for one in told["candidates"]:
+        for name in ("model", "measured_limit", "curve", "trials"):
+            del one[name]
+    assert parse(json.dumps(told), "p.json") == plan()
+
+
+@pytest.mark.parametrize(
+    "found", [plan(), plan(quiet=None, peak=None, candidates=(Candidate(TWO, 7.5),)), whole()], ids=["a", "b", "whole"]
+)
 def test_it_survives_json(found: Plan) -> None:
     """To text that every JSON reader takes and back is the same plan, boundless p95s too; schema and kind first."""
     told = found.to_dict()
@@ -66,6 +95,7 @@ def test_a_newer_schema_is_refused_by_name() -> None:
 
 
 CANDIDATE = plan().to_dict()["candidates"][1]
+TRIAL = whole().to_dict()["candidates"][0]["trials"][0]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +120,11 @@ CANDIDATE = plan().to_dict()["candidates"][1]
         ({"candidates": [CANDIDATE | {"measured": {"quiet_s": 0.1, "peak_s": -1}}]}, "peak_s must be a number above"),
         ({"candidates": [CANDIDATE | {"measured": {"quiet_s": 0.1}}]}, "it has no 'peak_s'"),
         ({"candidates": None}, "not iterable"),
+        ({"candidates": [CANDIDATE | {"measured_limit": "x"}]}, "measured_limit must be a number from 0, not 'x'"),
+        ({"candidates": [CANDIDATE | {"curve": [[-1, 0.1]]}]}, "a rate must be a number above zero, not -1"),
+        ({"candidates": [CANDIDATE | {"trials": [TRIAL | {"p95_s": "x"}]}]}, "p95_s must be a number above zero"),
+        ({"overheads": {"accept_s": -1}}, "accept_s must be a number from 0, not -1"),
+        ({"costs": [{"batch": 1}]}, "missing"),
     ],
     ids=str,
 )
