@@ -91,6 +91,7 @@ def test_the_wheel_is_whole(wheel: zipfile.ZipFile) -> None:
     }
     assert inside == files
     assert {"onbudget/data/tiles.onnx", "onbudget/py.typed", "onbudget/web/swagger/swagger-ui-bundle.js.gz"} <= inside
+    assert {"onbudget/web/uplot/uPlot.iife.min.js.gz", "onbudget/web/uplot/LICENSE"} <= inside
     assert any(name.startswith("onbudget/data/tiles/") for name in inside)
     assert {"LICENSE", "NOTICE", "entry_points.txt"} <= beside
     assert _metadata(wheel)["Version"] == onbudget.__version__
