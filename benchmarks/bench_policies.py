@@ -4,8 +4,8 @@
 
 One server a policy on core 0, all up at once and only one of them loaded at a time, from core 1. At each rate the
 policies take turns, in an order that rotates, with the same arrivals; so drift of the machine hits all alike. The limit
-of a policy is where its share in budget falls to 95 %, a refusal being a miss (`live.limit`), told for each repeat and
-compared in pairs, repeat by repeat. `--budgets` are in multiples of `--l1`, or durations.
+of a policy is where its share in budget falls to 95 %, a refusal being a miss (`core.bracket`), told for each repeat
+and compared in pairs, repeat by repeat. `--budgets` are in multiples of `--l1`, or durations.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from live import Trial, claim_core, limit, server, trial
+from live import Trial, claim_core, server, trial
 
 from onbudget.core import units
+from onbudget.core.bracket import limit_of
 from onbudget.engine.machine import facts
 
 POLICIES = {
@@ -69,7 +70,7 @@ def judged(repeats: list[dict[str, list[Trial]]]) -> dict[str, Any]:
     told = {}
     for policy in repeats[0]:
         climbs = [repeat[policy][:-1] for repeat in repeats]
-        limits, strict = [limit(c) for c in climbs], [limit(c, most_refused=0.01) for c in climbs]
+        limits, strict = [limit_of(c, most_refused=1.0) for c in climbs], [limit_of(c) for c in climbs]
         told[policy] = {
             "limit_rate": round(median(limits), 1),
             "limit_rates": [round(rate, 1) for rate in limits],

@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from live import Trial, claim_core, limit, server, trial
+from live import Trial, claim_core, server, trial
 
+from onbudget.core.bracket import limit_of
 from onbudget.core.cost import Cost
 from onbudget.core.forecast import GOODPUT, Forecast
 from onbudget.core.overheads import Overheads
@@ -104,7 +105,7 @@ def measured(bundle: Path, policy: str, most: int, options: argparse.Namespace) 
             trials.append(typical(url, share * predicted, options.seconds, budget))
             if trials[-1].in_budget < 0.9 or trials[-1].refused > 0.05:
                 break
-        found = limit(trials, most_refused=GOODPUT)
+        found = limit_of(trials)
     print(policy, most, "limit", predicted, found, told["overheads"], flush=True)
     return {
         "policy": policy,

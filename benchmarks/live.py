@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from onbudget.cli.children import Server
 from onbudget.core.errors import TargetError
+from onbudget.engine.children import Server
 from onbudget.prove.load import LoadOptions, run_load
 
 SERVER_CORE, CLIENT_CORE = 0, 1
@@ -64,25 +63,3 @@ def trial(url: str, rate: float, seconds: float, budget_s: float, *, form: str =
         lag_p99_ms=round(told.lag.p99 * 1e3, 3),
         void=bool(told.void),
     )
-
-
-def limit(trials: Sequence[Trial], *, most_refused: float = 1.0, quantile: float = 0.95) -> float:
-    """The rate at which the budget stops to be held: between the last trial that holds it and the first that does not.
-
-    `trials` are of rising rates. The share in budget (and that refused) is taken as straight between two trials. Below
-    the first rate where even that one fails; the last rate where all hold.
-    """
-    before: Trial | None = None
-    for one in trials:
-        if one.in_budget >= quantile and one.refused <= most_refused:
-            before = one
-            continue
-        if before is None:
-            return one.rate * min(1.0, one.in_budget / quantile)
-        parts = [
-            (before.in_budget - quantile) / (before.in_budget - one.in_budget) if one.in_budget < quantile else 1.0,
-            (most_refused - before.refused) / (one.refused - before.refused) if one.refused > most_refused else 1.0,
-        ]
-        return before.rate + (one.rate - before.rate) * min(parts)
-    assert before is not None
-    return before.rate

@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from onbudget.cli.children import Server, on_cores, signals_as_ctrl_c, split_cores
 from onbudget.cli.demo import NAIVE, OURS, DemoOptions, command, peak_words, verdict
 from onbudget.core.errors import TargetError
+from onbudget.engine.children import Server, on_cores, signals_as_ctrl_c, split_cores
 from onbudget.prove.compare import Comparison, Row, Window
 from tests.support.windows import side, window
 

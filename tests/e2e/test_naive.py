@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onbudget.cli.children import Server
 from onbudget.engine.bundle import read_metadata
+from onbudget.engine.children import Server
 from onbudget.engine.embedded import bundle_path, tiles
 from onbudget.engine.images import decode
 

@@ -19,7 +19,7 @@ from onbudget.core.errors import TargetError, UsageError
 from onbudget.core.options import option
 
 if TYPE_CHECKING:
-    from onbudget.cli.children import Server
+    from onbudget.engine.children import Server
     from onbudget.engine.embedded import Tile
     from onbudget.prove.compare import Comparison, Row
 
@@ -71,7 +71,7 @@ def command(chosen: DemoOptions, once: bool, as_json: bool) -> int:
     Serves the embedded bundle, classifies tiles that it was not trained on, and loads it beside the service that one
     writes by hand.
     """
-    from onbudget.cli.children import Server, on_cores, signals_as_ctrl_c, split_cores
+    from onbudget.engine.children import Server, on_cores, signals_as_ctrl_c, split_cores
     from onbudget.engine.embedded import bundle_path, tiles
 
     bundle, pictures = bundle_path(), tiles()

@@ -17,6 +17,7 @@ VERBS = {
     "bundle": ("onbudget.cli.bundle", "An .onnx file and a recipe become one servable bundle."),
     "check": ("onbudget.cli.check", "Read a model's passport and test what it promises."),
     "profile": ("onbudget.cli.profile", "What a run of a model costs on this machine: by batch, threads and lanes."),
+    "tune": ("onbudget.cli.tune", "Find the configuration that holds a budget on this machine, and prove it live."),
     "serve": ("onbudget.cli.serve", "Serve a bundle or any .onnx over HTTP with dynamic batching."),
     "load": ("onbudget.cli.load", "An open-loop load test that can't lie."),
 }

@@ -38,6 +38,11 @@ def batch_for(cost: Cost, budget: float, most: int) -> int:
     return max(1, min(whole.best_batch(most), whole.largest_within(budget / 2, most)))
 
 
+def fits_inline(cost: Cost, max_batch: int, budget: float) -> bool:
+    """Whether runs are so short that a lone lane may work on the event loop's thread: a quarter of `budget` seconds."""
+    return cost.seconds(max_batch) <= budget / 4
+
+
 class Deadline:
     """Greedy batches, up to `max_batch`, of requests that can be in time.
 

@@ -10,6 +10,7 @@
     ├── TargetError                   the server under test cannot be reached, or does not take the requests
     ├── RecordError                   a measurement's record cannot be read
     ├── MeasurementInvalid    11      a load test cannot be believed
+    ├── Infeasible            13      no configuration holds the budget; names the nearest that one would
     └── RequestError                  one request's own fault or fate; carries an HTTP status
         ├── NotParseable      400     the body is not what its type says
         ├── UnknownModel      404     no such model or version
@@ -91,6 +92,13 @@ class MeasurementInvalid(OnbudgetError):
 
     exit_code = 11
     code = "measurement-invalid"
+
+
+class Infeasible(OnbudgetError):
+    """No configuration holds the budget under the loads; the message names what stands in the way, and the nearest."""
+
+    exit_code = 13
+    code = "infeasible"
 
 
 class RequestError(OnbudgetError):

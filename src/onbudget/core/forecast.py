@@ -24,7 +24,7 @@ from onbudget.core.plan import Configuration
 from onbudget.core.plant import Noise, Plant
 from onbudget.core.policy import Greedy, Policy
 from onbudget.core.simulate import simulate
-from onbudget.core.traffic import poisson
+from onbudget.core.traffic import Floats, poisson
 
 GOODPUT = 0.01  # the largest share of refusals at which a rate counts as goodput
 REQUESTS = 20_000  # of a simulation: its p95 at half of the limit is then known to about 2 %
@@ -38,7 +38,8 @@ class Forecast:
 
     `cost` is seconds a run by batch, without `overheads`, as measured with all lanes busy and `configuration.threads`
     threads. `configuration.max_batch` is what the policy is built with; `demote` says whether a deadline answers late
-    (`--late demote`). `seed` is of the arrivals and the noise; the same seed gives the same pattern at every rate.
+    (`--late demote`). `requests` are simulated at a rate; `seed` is of the arrivals and the noise, and the same seed
+    gives the same pattern at every rate.
     ValueError for an inline lane that isn't alone, and for no core.
     """
 
@@ -51,6 +52,7 @@ class Forecast:
     cores: float = 1.0
     noise: Noise = STEADY
     seed: int = 1
+    requests: int = REQUESTS
     loaded: Cost = field(init=False, repr=False, compare=False)  # runs with all that their thread does beside them
 
     def __post_init__(self) -> None:
@@ -99,11 +101,15 @@ class Forecast:
             return Greedy(most)
         return Deadline(most, self.budget_s, Online(self.cost), reserve(self.budget_s), self.demote)
 
-    def simulated(self, rate: float, requests: int = REQUESTS) -> Outcome:
+    def simulated(self, rate: float) -> Outcome:
         """What becomes of `requests` requests at `rate` a second; the first twentieth warms and is not judged."""
-        arrivals = poisson(rate, requests / rate, self.seed)
-        warmup = _WARMUP * requests / rate
-        return simulate(self.policy(), self.plant(), arrivals.tolist(), self.budget_s, warmup_s=warmup, seed=self.seed)
+        return self.replayed(poisson(rate, self.requests / rate, self.seed))
+
+    def replayed(self, moments: Floats) -> Outcome:
+        """What becomes of requests that arrive at these seconds, ascending; the first twentieth of the time warms."""
+        warmup = _WARMUP * float(moments[-1]) if len(moments) else 0.0
+        plant = self.plant()
+        return simulate(self.policy(), plant, moments.tolist(), self.budget_s, warmup_s=warmup, seed=self.seed)
 
     @property
     def exact(self) -> bool:

@@ -67,6 +67,12 @@ _NOISE, _LEAST = 0.05, 0.5e-3  # of a spell's CPU: a share, and seconds, that no
 ENOUGH = 300  # accepted requests, before anything is told
 
 
+def usual() -> Overheads:
+    """What they are taken to be where nothing has been measured."""
+    accept, refuse, turn = USUAL
+    return Overheads(accept, refuse, turn + USUAL_RUN[1])
+
+
 def learn(spells: Sequence[Spell]) -> Learnt | None:
     """What requests, refusals, batches and runs cost, by least squares over `spells`; None below `ENOUGH` requests.
 

@@ -16,14 +16,14 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a header's name, RFC 9110
 _OURS = ("content-length", "transfer-encoding", "expect", "upgrade")
 
 
-def _above_zero(text: str) -> float:
+def above_zero(text: str) -> float:
     value = units.seconds(text)
     if value <= 0:
         raise UsageError(f"{text!r}: it must be above zero")
     return value
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
+def whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,12}", text.strip()) or not low <= int(text) <= high:
             raise UsageError(f"{text!r} must be a whole number from {low} to {high}")
@@ -64,7 +64,7 @@ class LoadOptions:
         None, "Requests a second, whatever the answers do.  [default: 100/s]", parse=units.per_second, metavar="RATE"
     )
     duration: float | None = option(
-        None, "How long to judge, after the warm-up.  [default: 10s]", parse=_above_zero, metavar="DURATION"
+        None, "How long to judge, after the warm-up.  [default: 10s]", parse=above_zero, metavar="DURATION"
     )
     warmup: float = option("2s", "Send this long first, without judging.", parse=units.seconds, metavar="DURATION")
     arrivals: str = option(
@@ -77,13 +77,13 @@ class LoadOptions:
     body: str = option("", "Send this file as it is, and nothing else.", metavar="FILE")
     content_type: str = option("", "The type of --body.  [default: by its name]", metavar="TYPE")
     p95: float | None = option(
-        None, "The budget to judge by, such as 20ms.", parse=_above_zero, metavar="DURATION", flag="--p95"
+        None, "The budget to judge by, such as 20ms.", parse=above_zero, metavar="DURATION", flag="--p95"
     )
-    seed: int = option("0", "Of the arrivals and of random items.", parse=_whole(0, 2**32 - 1), metavar="N")
+    seed: int = option("0", "Of the arrivals and of random items.", parse=whole(0, 2**32 - 1), metavar="N")
     timeout: float = option(
-        "10s", "How long an answer is waited for, from its due moment.", parse=_above_zero, metavar="DURATION"
+        "10s", "How long an answer is waited for, from its due moment.", parse=above_zero, metavar="DURATION"
     )
-    connections: int = option("512", "Most connections open at once.", parse=_whole(1, 100_000), metavar="N")
+    connections: int = option("512", "Most connections open at once.", parse=whole(1, 100_000), metavar="N")
     header: tuple[str, ...] = option(
         (),
         "A header to send with every request; may be given again.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onbudget.core.cost import Cost, Online
-from onbudget.core.deadline import Deadline, batch_for, reserve
+from onbudget.core.deadline import Deadline, batch_for, fits_inline, reserve
 from onbudget.core.errors import BundleError
 from onbudget.core.late import Spare
 from onbudget.core.metadata import Metadata
@@ -27,7 +27,7 @@ from onbudget.serve.lanes import Batch, Lanes
 from onbudget.serve.polls import Polls
 from onbudget.serve.settings import Settings
 
-INLINE_S = 0.005  # longest run on the loop's thread where there is no budget to measure it by
+BUDGET_S = 0.02  # to measure a run on the loop's thread by, where none is declared
 
 
 class Model:
@@ -119,8 +119,7 @@ class Model:
         """Whether the model may run on the event loop's thread: one lane, one core, and runs too short to feel."""
         if self.cost is None or self.lane_count > 1 or self.settings.threads > 1 or self.machine.cores() >= 2:
             return False
-        allowed = (self.settings.p95 or INLINE_S * 4) / 4
-        return self.cost.prior.seconds(self.policy.max_batch) <= allowed
+        return fits_inline(self.cost.prior, self.policy.max_batch, self.settings.p95 or BUDGET_S)
 
     def described(self) -> dict[str, Any]:
         """What callers need to know to send items, and the effective settings: the body of `/ready`."""

@@ -100,12 +100,12 @@ def _end_with_parent() -> Callable[[], object] | None:
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def split_cores() -> tuple[frozenset[int], frozenset[int]]:
-    """(one CPU for a server, the others for who asks it); both empty where there is only one or it cannot be told."""
+def split_cores(count: int = 1) -> tuple[frozenset[int], frozenset[int]]:
+    """(`count` CPUs for a server, the others for who asks it); both empty where no other is left, or none is told."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
+    if len(cores) <= count:
         return frozenset(), frozenset()
-    return frozenset(cores[-1:]), frozenset(cores[:-1])
+    return frozenset(cores[-count:]), frozenset(cores[:-count])
 
 
 @contextlib.contextmanager
