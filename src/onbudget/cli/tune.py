@@ -73,11 +73,10 @@ def command(chosen: TuneOptions, models: tuple[Path, ...], out: Path | None, rep
 
 
 def _tell(plan: Plan, model: Path, out: Path | None) -> None:
-    facts = plan.machine
-    show.table(
-        f"{plan.model}, p95 ≤ {show_seconds(plan.p95_s)} on {facts['cores']:g} core{'s' * (facts['cores'] != 1)} ({facts['cpu']})",
-        *_used(COLUMNS, list(_rows(plan))),
-    )
+    cores, cpu = plan.machine["cores"], plan.machine["cpu"]
+    on = f"{cores:g} core{'' if cores == 1 else 's'} ({cpu})"
+    title = f"{plan.model}, p95 ≤ {show_seconds(plan.p95_s)} on {on}"
+    show.table(title, *_used(COLUMNS, list(_rows(plan))))
     show.say(words(plan))
     show.say(
         f"next: onbudget serve {model} --plan {out or 'plan.json'}" + ("" if out else "   (-o plan.json keeps it)")

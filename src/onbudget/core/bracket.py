@@ -12,7 +12,7 @@ from typing import Protocol
 
 from onbudget.core.forecast import GOODPUT
 
-UP, DOWN = 1.15, 0.8  # the next rate while only one side is known
+UP, DOWN, LEAST = 1.15, 0.8, 0.5  # the next rate while only one side is known
 
 
 class Tried(Protocol):
@@ -40,11 +40,14 @@ def holds(one: Tried, most_refused: float = GOODPUT, quantile: float = 0.95) -> 
 
 
 def next_rate(tried: Sequence[Tried], guess: float) -> float:
-    """Which rate to try now: `guess` first, then up or down until one holds and one fails, then between the two."""
+    """Which rate to try now: `guess` first, then up or down until one holds and one fails, then between the two.
+
+    Up in steps that grow, down by as much as was missed.
+    """
     low, high = _sides(tried, GOODPUT, 0.95)
     if low is None:
-        return guess if high is None else high.rate * min(DOWN, max(0.3, high.in_budget))
-    return low.rate * UP if high is None else (low.rate + high.rate) / 2
+        return guess if high is None else high.rate * min(DOWN, max(LEAST, high.in_budget))
+    return low.rate * UP ** len(tried) if high is None else (low.rate + high.rate) / 2
 
 
 def limit_of(tried: Sequence[Tried], most_refused: float = GOODPUT, quantile: float = 0.95) -> float:

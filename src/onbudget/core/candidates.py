@@ -28,7 +28,7 @@ SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.05)  # of the limit rate: the rat
 Shape = tuple[int, int]  # threads, lanes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no one truth
 class Demand:
     """What a server will be asked: `quiet` and `peak` requests a second, or recorded `moments` in seconds.
 
@@ -38,6 +38,11 @@ class Demand:
     quiet: float | None = None
     peak: float | None = None
     moments: Floats | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether no load is given."""
+        return self.peak is None and self.moments is None
 
     def expected(self, forecast: Forecast) -> Loads | None:
         """Its p95 under these loads, of a trace's moments both times the same; None where no load is given."""

@@ -48,7 +48,7 @@ class Finalist:
 
 def play(finalists: Sequence[Finalist], stand: Stand, demand: Demand, trace: str, left: Left, say: Say) -> None:
     """Fill in what each of them does; `left` tells the seconds that are left, `trace` is the demand's file."""
-    if demand == Demand():
+    if demand.open:
         _limits(finalists, stand, left, say)
     elif demand.moments is not None:
         _replay(finalists, stand, trace, float(demand.moments[-1]), say)

@@ -162,8 +162,8 @@ class Tuning:
         if shape is None:
             self.notes.append("with one thread a run nothing was tried, so requests are taken to cost what is usual")
             return usual()
-        first = ranked(self._limits(self._outlooks(variant, usual(), only=shape)), self.budget_s)
-        rate = LEARN_AT * (first[0].limit_rate or first[0].forecast.capacity)
+        first = max(self._outlooks(variant, usual(), only=shape), key=lambda one: one.forecast.capacity)
+        rate = LEARN_AT * (first.forecast.quick_limit_rate() or first.forecast.capacity)
         seconds = min(LEARN_S, max(1.0, self.left(LEARNT) - 1.0))
         if rate * seconds < 1.2 * ENOUGH:
             self.notes.append(
@@ -172,7 +172,7 @@ class Tuning:
             )
             return usual()
         self.say(f"{variant.name}: {rate:,.0f} requests/s for {seconds:.0f} s, to learn what one costs beside its run")
-        url = self.stand.serve(variant.path, first[0].configuration)
+        url = self.stand.serve(variant.path, first.configuration)
         self.stand.load(url, seconds, rate=rate, seed=self.options.seed)
         found = self.stand.learn(url, variant.costs[shape])
         self.stand.close()
@@ -194,7 +194,7 @@ class Tuning:
 
     def predicted(self, every: Sequence[Outlook]) -> list[Outlook]:
         """What was predicted, the best first. Infeasible where nothing comes near the budget."""
-        if self.demand == Demand():
+        if self.demand.open:
             found = self._limits(every)
             if not any(one.limit_rate for one in found):
                 raise Infeasible(wall(found, self.budget_s, self.demand))
@@ -295,7 +295,7 @@ def _picked(finalists: Sequence[Finalist], work: Tuning) -> Finalist:
 def _best(finalists: Sequence[Finalist], work: Tuning) -> Finalist | None:
     from onbudget.core.pick import pick
 
-    if work.demand == Demand():
+    if work.demand.open:
         held = [one for one in finalists if one.measured_limit]
         return max(held, key=lambda one: one.measured_limit or 0.0, default=None)
     return pick({one: one.measured for one in finalists if one.measured}, work.budget_s)
