@@ -121,3 +121,8 @@ def test_a_trace_is_replayed(tiles: Tiles, tmp_path: Path) -> None:
     assert json.loads(told)["trace"] == str(trace)
     assert plan.choice.measured is not None
     assert plan.choice.measured.peak_s <= 0.5
+    assert "the first 2 s were used: 100 requests" in " ".join(plan.notes)
+    trace.write_text("7000\n")
+    code, _, said = tune(tiles.bundle, "--p95", "500ms", "--trace", trace, *limits)
+    assert code == 2
+    assert "its first request comes after 7000 s" in said

@@ -36,6 +36,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=self._said,
+            env={name: value for name, value in os.environ.items() if name != "ONBUDGET_PLAN"},  # it is not theirs
             start_new_session=True,  # Ctrl-C is ours to pass on
             preexec_fn=_end_with_parent(),
         )

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from onbudget import __version__
 from onbudget.core import units
@@ -23,9 +24,11 @@ from onbudget.core.options import option
 from onbudget.core.overheads import ENOUGH, Overheads, usual
 from onbudget.core.plan import POLICIES, Candidate, Plan
 from onbudget.core.profile import Profile
+from onbudget.core.traffic import Floats
 from onbudget.engine.children import on_cores, split_cores
 from onbudget.engine.machine import Machine
 from onbudget.prove.finals import Finalist, play
+from onbudget.prove.load import LoadOptions, plan
 from onbudget.prove.profile import ProfileOptions, counts, profile_file
 from onbudget.prove.settings import above_zero, whole
 from onbudget.prove.stand import Payload, Stand
@@ -162,7 +165,7 @@ class Tuning:
         if shape is None:
             self.notes.append("with one thread a run nothing was tried, so requests are taken to cost what is usual")
             return usual()
-        first = max(self._outlooks(variant, usual(), only=shape), key=lambda one: one.forecast.capacity)
+        first = max(self.outlooks_of(variant, usual(), only=shape), key=lambda one: one.forecast.capacity)
         rate = LEARN_AT * (first.forecast.quick_limit_rate() or first.forecast.capacity)
         seconds = min(LEARN_S, max(1.0, self.left(LEARNT) - 1.0))
         if rate * seconds < 1.2 * ENOUGH:
@@ -185,7 +188,8 @@ class Tuning:
 
     # ---- 3. predictions -------------------------------------------------------------------------------------------
 
-    def _outlooks(self, variant: _Variant, overheads: Overheads, only: Shape | None = None) -> list[Outlook]:
+    def outlooks_of(self, variant: _Variant, overheads: Overheads, only: Shape | None = None) -> list[Outlook]:
+        """Its configurations; `only` those of one shape, to learn with."""
         costs = {shape: cost for shape, cost in variant.costs.items() if only in (None, shape)}
         policies = self.options.policies if only is None else POLICIES[:1]
         most = 1 if variant.profile.alone else self.options.max_batch
@@ -212,13 +216,16 @@ class Tuning:
         return best
 
     def _limits(self, every: Sequence[Outlook]) -> list[Outlook]:
-        """Limit rates, of the roomiest first: whoever has less capacity than the finalists' limit rates is left out."""
+        """Limit rates; whoever has less capacity than the finalists' limit rates is left out.
+
+        The roomiest first, and all deadlines before greedy.
+        """
         found: list[Outlook] = []
-        order = sorted(every, key=lambda one: -one.forecast.capacity)
+        order = sorted(every, key=lambda one: (one.configuration.policy == "greedy", -one.forecast.capacity))
         for index, one in enumerate(order):
             bars = sorted((o.limit_rate or 0.0 for o in found), reverse=True)[: self.options.finalists]
             if len(bars) == self.options.finalists and one.forecast.capacity < bars[-1]:
-                break
+                continue
             if found and self.left(PREDICTED) < 0:
                 self.notes.append(f"{len(order) - index} configurations were not simulated: --time-budget was used up")
                 break
@@ -258,24 +265,29 @@ def tune(paths: Sequence[Path], options: TuneOptions, say: Say) -> Plan:
         work = Tuning(options, say, stand, machine, demand, began)
         variants = work.profiled(paths)
         overheads = work.learnt(variants)
-        every = [one for variant in variants for one in work._outlooks(variant, overheads)]
+        if demand.moments is not None:
+            seconds = float(demand.moments[-1])
+            work.notes.append(f"of {options.trace} the first {seconds:.3g} s were used: {len(demand.moments)} requests")
+        every = [one for variant in variants for one in work.outlooks_of(variant, overheads)]
         best = work.predicted(every)
         finalists = work.proved(best, variants)
     chosen = _picked(finalists, work)
     return _plan(work, variants, best, finalists, chosen, overheads, started)
 
 
-def _moments(options: TuneOptions) -> Any:
+def _moments(options: TuneOptions) -> Floats | None:
     """When a trace's requests come, as far as a load test of it can last; None without a trace."""
     if not options.trace:
         return None
-    import numpy as np
-
-    from onbudget.prove.load import LoadOptions, plan
-
-    longest = options.time_budget * (1 - PREDICTED) / options.finalists
+    longest = options.time_budget * (FINISHED - PREDICTED) / options.finalists
     offsets = np.array(plan(LoadOptions(trace=options.trace, warmup=0.0)).offsets)
-    return offsets[offsets <= longest]
+    found: Floats = offsets[offsets <= longest]
+    if not len(found):
+        raise UsageError(
+            f"{options.trace}: its first request comes after {offsets[0]:g} s, and each of {options.finalists} load "
+            f"tests lasts {longest:.3g} s; give a longer --time-budget"
+        )
+    return found
 
 
 def _picked(finalists: Sequence[Finalist], work: Tuning) -> Finalist:
