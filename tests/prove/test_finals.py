@@ -27,9 +27,11 @@ class VirtualStand:
 
     limits: dict[str, float]
     loads: list[tuple[str, float, float]] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
 
     def load(self, url: str, seconds: float, *, rate: float = 0.0, trace: str = "", seed: int = 0) -> Any:
         self.loads.append((url, rate, seconds))
+        self.seeds.append(seed)
         return SimpleNamespace(url=url, rate=rate, seconds=seconds)
 
     def trial(self, runs: list[Any]) -> Trial:
@@ -59,6 +61,7 @@ def test_with_loads_each_is_offered_quiet_once_and_peak_twice() -> None:
     assert [(url[-1], rate) for url, rate, _ in stand.loads] == [
         ("0", 20), ("1", 20), ("0", 400), ("1", 400), ("1", 400), ("0", 400),
     ]  # fmt: skip
+    assert stand.seeds == [0, 0, 0, 0, 1, 1]  # equal arrivals for both, others for the second round
     assert found[0].measured == Loads(pytest.approx(3e-4), pytest.approx(4.1e-3))
     assert found[1].measured == Loads(pytest.approx(3e-4), math.inf)
     assert [trial.rate for trial in found[0].trials] == [20, 400]
@@ -70,6 +73,9 @@ def test_the_time_is_kept() -> None:
     run(stand, finalists(1000, 1000, 1000), Demand(quiet=20.0, peak=400.0), seconds=60.0)
     assert sum(seconds + SETTLE_S for _, _, seconds in stand.loads) == pytest.approx(60, rel=0.1)
     assert stand.loads[0][1] * stand.loads[0][2] >= 110
+    stand.loads.clear()
+    run(stand, finalists(1000), Demand(quiet=10.0, peak=400.0), seconds=30.0)
+    assert stand.loads[0][1] * stand.loads[0][2] == 140  # more than its share of the time
     stand.loads.clear()
     run(stand, finalists(1000), Demand(quiet=0.1, peak=400.0), seconds=20.0)
     assert sum(seconds + SETTLE_S for _, _, seconds in stand.loads) < 35
