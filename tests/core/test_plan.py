@@ -50,6 +50,7 @@ def whole() -> Plan:
     trials = (
         Trial(800.0, 4000, 0.99, 0.001, 0.011, 0.010, 0.013, "met"),
         Trial(1300.0, 5000, 0.4, 0.6, math.inf, 0.0, math.inf, "missed", "this machine was busy"),
+        Trial(1400.0, 5000, 0.0, 1.0, math.inf, math.inf, math.inf, "missed"),
     )
     curve = ((600.0, 0.006), (1400.0, math.inf))
     best = Candidate(TWO, 1200.0, Loads(0.003, 0.009), Loads(0.004, 0.011), 1250.0, curve, trials)

@@ -204,9 +204,9 @@ def check_origin(plan: Plan, name: str, *, sha256: str, machine: Mapping[str, An
     )
 
 
-def _seconds(name: str, value: Any) -> float:
-    """A time above zero; None is one without bound."""
-    return math.inf if value is None else _number(name, value)
+def _seconds(name: str, value: Any, least: float | None = None) -> float:
+    """A time above zero, or from `least`; None is one without bound."""
+    return math.inf if value is None else _number(name, value, least)
 
 
 def _number(name: str, value: Any, least: float | None = None) -> Any:
@@ -267,7 +267,7 @@ def _trial(told: Mapping[str, Any]) -> Trial:
         in_budget=_number("in_budget", told["in_budget"], least=0.0),
         refused=_number("refused", told["refused"], least=0.0),
         p95_s=_seconds("p95_s", told["p95_s"]),
-        low_s=_number("low_s", told["low_s"], least=0.0),
+        low_s=_seconds("low_s", told["low_s"], least=0.0),
         high_s=_seconds("high_s", told["high_s"]),
         word=str(told["word"]),
         doubt=str(told["doubt"]),
