@@ -1,4 +1,4 @@
-"""Requests that wait: groups of tickets, soonest deadline first, one bucket for each shape.
+"""Requests that wait: groups of tickets, most urgent class first and then soonest deadline, one bucket for each shape.
 
 Beside them is the background: groups that can't be in time any more and are answered late, when nobody else waits.
 
@@ -10,13 +10,13 @@ failed) gives its places back at once, and its tickets are skipped when a batch 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from onbudget.core.bucket import Bucket
 from onbudget.core.errors import RequestError, Shed, TooLarge
+from onbudget.core.priority import LAST, NORMAL
 
 
 class Ticket:
@@ -37,6 +37,7 @@ class Group:
 
     `deadline` is the time by which its answer is wanted, infinity where nobody said; `own` where its caller said so
     itself. `expires` is when to tell it so if it still waits: at its deadline, unless somebody sets it to later.
+    `priority` is its class, 1 to 3, the most urgent first.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Group:
         "nbytes",
         "note",
         "own",
+        "priority",
         "reply",
         "taken",
         "tickets",
@@ -64,10 +66,12 @@ class Group:
         note: Any = None,
         deadline: float = math.inf,
         own: bool = False,
+        priority: int = NORMAL,
     ) -> None:
         self.arrived = arrived
         self.deadline = self.expires = deadline
         self.own = own
+        self.priority = priority
         self.late = ""  # where it was found that it can't be in time and may be late: door or queue
         self.nbytes = nbytes
         self.reply = reply
@@ -108,33 +112,6 @@ class Group:
         self.reply(self)
 
 
-class _Bucket:
-    """Tickets that may share a batch, soonest deadline first and then oldest.
-
-    `live` leaves out the withdrawn ones that still lie in it.
-    """
-
-    __slots__ = ("live", "tickets")
-
-    def __init__(self) -> None:
-        self.tickets: deque[Ticket] = deque()
-        self.live = 0
-
-    def add(self, ticket: Ticket) -> None:
-        """To its place: nearly everybody has the same budget and so comes last."""
-        tickets, deadline = self.tickets, ticket.group.deadline
-        if not tickets or tickets[-1].group.deadline <= deadline:
-            tickets.append(ticket)
-        else:
-            tickets.insert(bisect_right(tickets, deadline, key=_deadline), ticket)
-        self.live += 1
-        ticket.queued = True
-
-
-def _deadline(ticket: Ticket) -> float:
-    return ticket.group.deadline
-
-
 class Queue:
     """Bounded by items and by bytes, both counted until a request has its answer and not only while it waits."""
 
@@ -145,13 +122,18 @@ class Queue:
         self.behind = 0  # tickets in the background
         self.items = 0  # items in flight: waiting or running
         self.nbytes = 0  # bytes in flight
-        self._buckets: dict[Hashable, _Bucket] = {}
-        self._background: dict[Hashable, _Bucket] = {}
+        self._waits = [0] * (LAST + 1)  # of `waiting`, by class
+        self._buckets: dict[Hashable, Bucket] = {}
+        self._background: dict[Hashable, Bucket] = {}
 
     @property
     def pending(self) -> int:
         """Tickets that wait for a lane, in time or late."""
         return self.waiting + self.behind
+
+    def ahead(self, priority: int) -> int:
+        """Tickets that can be in time and go before a new one of this class: those of its own and of more urgent ones."""
+        return self.waiting - sum(self._waits[priority + 1 :])
 
     def offer(self, group: Group) -> None:
         """Admit a group whole, or raise and change nothing: Shed, or TooLarge for what would not fit an empty queue."""
@@ -181,24 +163,24 @@ class Queue:
             self.behind += count
             self._enter(group.tickets, self._background)
         else:
+            self._waits[group.priority] += count
             self.waiting += count
             self._enter(group.tickets, self._buckets)
 
     @staticmethod
-    def _enter(tickets: Sequence[Ticket], buckets: dict[Hashable, _Bucket]) -> None:
+    def _enter(tickets: Sequence[Ticket], buckets: dict[Hashable, Bucket]) -> None:
         for ticket in tickets:
             bucket = buckets.get(ticket.key)
             if bucket is None:
-                bucket = buckets[ticket.key] = _Bucket()
-            bucket.add(ticket)
+                bucket = buckets[ticket.key] = Bucket()
+            bucket.line(ticket.group).add(ticket)
 
     def demote(self, group: Group, longest: float) -> None:
         """Into the background with what still waits of a group, for at most `longest` seconds from its arrival."""
         tickets = [ticket for ticket in group.tickets if ticket.queued]
         self.withdraw(group)
         for key in {ticket.key for ticket in tickets} & self._buckets.keys():
-            bucket = self._buckets[key]  # its tickets will wait again, elsewhere
-            bucket.tickets = deque(ticket for ticket in bucket.tickets if ticket.queued)
+            self._buckets[key].line(group).sweep()  # its tickets will wait again, elsewhere
         group.demote("queue", longest)
         self.behind += len(tickets)
         self._enter(tickets, self._background)
@@ -206,11 +188,8 @@ class Queue:
     def heads(self, late: bool = False) -> Iterator[tuple[Ticket, int]]:
         """The first live ticket of each bucket, those of the background if `late`, and how many it holds."""
         for bucket in (self._background if late else self._buckets).values():
-            if bucket.live:
-                tickets = bucket.tickets
-                while not tickets[0].queued:
-                    tickets.popleft()
-                yield tickets[0], bucket.live
+            if live := bucket.live:
+                yield bucket.head(), live
 
     def live(self, key: Hashable, late: bool = False) -> int:
         """How many live tickets a bucket holds; of the background's if `late`."""
@@ -219,27 +198,21 @@ class Queue:
 
     def peek(self, key: Hashable, count: int) -> list[Ticket]:
         """Up to `count` live tickets of one bucket, in order, left where they are."""
-        live = (ticket for ticket in self._buckets[key].tickets if ticket.queued)
-        return list(islice(live, count))
+        return list(islice(self._buckets[key], count))
 
     def take(self, key: Hashable, count: int, late: bool = False) -> list[Ticket]:
         """Up to `count` live tickets of one bucket, in order; of the background's if `late`."""
         buckets = self._background if late else self._buckets
         bucket = buckets[key]
-        tickets = bucket.tickets
-        taken: list[Ticket] = []
-        while tickets and len(taken) < count:
-            ticket = tickets.popleft()
-            if ticket.queued:
-                ticket.queued = False
-                taken.append(ticket)
-        bucket.live -= len(taken)
+        taken = bucket.take(count)
         if late:
             self.behind -= len(taken)
         else:
             self.waiting -= len(taken)
+            for ticket in taken:
+                self._waits[ticket.group.priority] -= 1
         if not bucket.live:
-            del buckets[key]  # with the withdrawn tickets that still lay in it
+            del buckets[key]
         return taken
 
     def withdraw(self, group: Group) -> None:
@@ -247,9 +220,8 @@ class Queue:
         buckets, left = self._background if group.late else self._buckets, 0
         for ticket in group.tickets:
             if ticket.queued:
-                ticket.queued = False
                 bucket = buckets[ticket.key]
-                bucket.live -= 1
+                bucket.line(group).leave(ticket)
                 left += 1
                 if not bucket.live:
                     del buckets[ticket.key]
@@ -257,29 +229,32 @@ class Queue:
             self.behind -= left
         else:
             self.waiting -= left
+            self._waits[group.priority] -= left
 
     def expired(self, now: float) -> list[Group]:
-        """Who expires by `now` while an item of theirs waits, soonest deadline first in each bucket."""
+        """Who expires by `now` while an item of theirs waits, soonest deadline first in each class of a bucket."""
         lost: dict[Group, None] = {}
         for bucket in self._all():
-            for ticket in bucket.tickets:
-                if ticket.queued and ticket.group.expires <= now:
-                    lost[ticket.group] = None
-                elif ticket.queued and ticket.group.expires < math.inf:
-                    break
+            for line in bucket.lines:
+                for ticket in line.tickets:
+                    if ticket.queued and ticket.group.expires <= now:
+                        lost[ticket.group] = None
+                    elif ticket.queued and ticket.group.expires < math.inf:
+                        break
         return list(lost)
 
     def expires(self) -> float:
         """When somebody who waits expires, if nobody takes it before; infinity: never."""
         when = math.inf
         for bucket in self._all():
-            for ticket in bucket.tickets:
-                if ticket.queued and ticket.group.expires < math.inf:
-                    when = min(when, ticket.group.expires)
-                    break
+            for line in bucket.lines:
+                for ticket in line.tickets:
+                    if ticket.queued and ticket.group.expires < math.inf:
+                        when = min(when, ticket.group.expires)
+                        break
         return when
 
-    def _all(self) -> list[_Bucket]:
+    def _all(self) -> list[Bucket]:
         return [*self._buckets.values(), *self._background.values()]
 
     def close(self, group: Group) -> None:
@@ -291,9 +266,8 @@ class Queue:
         """Take everything that still waits, for the server that stops: the groups, oldest first, each once."""
         groups: dict[Group, None] = {}
         for bucket in self._all():
-            for ticket in bucket.tickets:
-                if ticket.queued:
-                    groups[ticket.group] = None
+            for ticket in bucket:
+                groups[ticket.group] = None
         for group in groups:
             self.withdraw(group)
         return sorted(groups, key=lambda group: group.arrived)
