@@ -15,6 +15,7 @@ from onbudget.core.cost import Cost, Online
 from onbudget.core.errors import Shed, TooLarge
 from onbudget.core.late import BACKLOG, Spare
 from onbudget.core.policy import Drop, Entry, Running, Take, Wait, lone, urgent
+from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Queue
 from onbudget.core.schedule import choose, finish
 
@@ -74,12 +75,13 @@ class Deadline:
         age: float,
         now: float,
         within: float | None = None,
+        priority: int = NORMAL,
         look: bool = False,
     ) -> Entry:
-        """Let `items` in behind those that wait, in time or late, or raise Shed (late) or TooLarge (never fits).
+        """Let `items` in, in time or late, or raise Shed (late) or TooLarge (never fits).
 
-        A caller's own deadline is judged behind everybody who waits, as if it could not overtake: so one that gets in
-        leaves time for the full batches before it, and a tight one shrinks nobody's batch.
+        It is judged behind those of its class and of more urgent ones. A caller's own deadline is too, as if it could
+        not overtake: so one that gets in leaves time for the full batches of its class before it.
         """
         spare = self.spare if within is None else None
         if lone(queue.waiting, running, items):
@@ -90,7 +92,7 @@ class Deadline:
         free = _free(running, seconds)
         budget = self.budget if within is None else within
         left = budget - self.reserve - age
-        end = finish(free, queue.waiting, items, self.max_batch, seconds)
+        end = finish(free, queue.ahead(priority), items, self.max_batch, seconds)
         if end <= left:
             if spare is not None and not look:
                 spare.asked += 1
@@ -122,7 +124,7 @@ class Deadline:
         return items
 
     def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
-        """The largest batch that the most urgent item allows; Drop first, where items can't be in time any more."""
+        """The largest batch that the item that is due first allows; Drop first, where items can't be in time any more."""
         found = urgent(queue)
         if found is None:
             return self._late(queue, now) if queue.behind else None
@@ -135,15 +137,16 @@ class Deadline:
             return Take(key, 1, "idle", ride=self._ride(queue, key, 1, due, now))
         seconds = self._seconds(now)
         waiting = queue.peek(key, 4 * self.max_batch)
-        dues, free = [t.group.deadline + left for t in waiting], _free(others, seconds)
-        lost, run = choose(dues, free, self.max_batch, seconds)
+        groups, free = [ticket.group for ticket in waiting], _free(others, seconds)
+        dues = [group.deadline + left for group in groups]
+        lost, run = choose(dues, free, self.max_batch, seconds, [group.priority for group in groups], groups)
         if lost:
             if self.spare is not None:
                 self._make_room(self.spare, 1 + len(free), seconds)
-            return Drop([waiting[i].group for i in lost])
+            return Drop([groups[i] for i in lost])
         count = len(run)
         why = "full" if count == self.max_batch else "deadline" if count < live else "idle"
-        ride = self._ride(queue, key, count, dues[run[0]], now) if queue.behind and count == queue.waiting else 0
+        ride = self._ride(queue, key, count, min(dues[:count]), now) if queue.behind and count == queue.waiting else 0
         return Take(key, count, why, ride=ride)
 
     def _late(self, queue: Queue, now: float) -> Take | Drop | None:

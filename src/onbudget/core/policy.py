@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from onbudget.core.late import Spare
+from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Group, Queue, Ticket
 
 # Of each lane: how many items it runs (0: it is idle), and for how many seconds it has done so.
@@ -85,12 +86,13 @@ class Policy(Protocol):
         age: float,
         now: float,
         within: float | None = None,
+        priority: int = NORMAL,
         look: bool = False,
     ) -> Entry:
-        """Let a request of `items` in behind those that wait, or raise Shed or TooLarge.
+        """Let a request of `items` in behind those of its class and of more urgent ones, or raise Shed or TooLarge.
 
         `running` tells of each lane; `age` is for how many seconds the request has existed; `within` is for how many it
-        may, where its caller said so. With `look` whoever gets in will be asked about again, and is not counted yet.
+        may, where its caller said so; `priority` is its class. With `look` whoever gets in will be asked about again, and is not counted yet.
         """
         ...
 
@@ -126,13 +128,18 @@ def give_up(queue: Queue, groups: Sequence[Group], spare: Spare | None) -> list[
 
 
 def urgent(queue: Queue, late: bool = False) -> tuple[Hashable, int, float] | None:
-    """The bucket whose head is due soonest, and has then waited longest, its live tickets, and the head's arrival."""
+    """The bucket whose head goes next, its live tickets, and the head's arrival.
+
+    The head of the most urgent class goes next; of those the one that is due soonest, and then the one that has waited
+    longest.
+    """
     best = None
     for ticket, live in queue.heads(late):
-        order = (ticket.group.deadline, ticket.group.arrived)
-        if best is None or order < (best[0].group.deadline, best[0].group.arrived):
-            best = ticket, live
-    return (best[0].key, best[1], best[0].group.arrived) if best else None
+        group = ticket.group
+        order = (group.priority, group.deadline, group.arrived)
+        if best is None or order < best[0]:
+            best = order, ticket.key, live
+    return (best[1], best[2], best[0][2]) if best else None
 
 
 def lone(waiting: int, running: Running, items: int) -> bool:
@@ -156,6 +163,7 @@ class Greedy:
         age: float,
         now: float,
         within: float | None = None,
+        priority: int = NORMAL,
         look: bool = False,
     ) -> Entry:
         """Everybody comes in; only the queue's own bounds refuse."""
@@ -187,6 +195,7 @@ class Timer:
         age: float,
         now: float,
         within: float | None = None,
+        priority: int = NORMAL,
         look: bool = False,
     ) -> Entry:
         """Everybody comes in; only the queue's own bounds refuse. A free lane may wait for company."""

@@ -5,15 +5,24 @@ free, one number a lane, 0 for an idle one. Lanes pull: whichever is free first 
 
 Two places decide with this. At the door a request is refused when it would end late (`finish`): the newest is refused,
 because refusing it has cost nothing yet. Inside the queue a forecast that proved wrong is repaired (`choose`): the
-largest batch that the most urgent item allows, and items are given up only where the plan can't serve them. Giving up
-goes one item at a time, as in Moore's rule for late jobs (Management Science 15(1), 1968), so that one lost item never
-costs the others their batch.
+largest batch that its most urgent item allows, and items are given up only where the plan can't serve them. Giving up
+goes one request at a time, as in Moore's rule for late jobs (Management Science 15(1), 1968), so that one lost item
+never costs the others their batch.
+
+Whom a failing plan gives up. It fails for somebody, and only whoever goes before them, or they themselves, can help. Of
+those goes the least urgent class, and in it the one that is due first. So an item weighs what its class says, and any
+number of a less urgent class weighs less than one item of a more urgent one: whoever was let in behind its own class
+alone could else be given up for those that it was let in before. A request's items don't share its weight: many small
+requests would outweigh a large one, and a large one would go wherever somebody's batch has to shrink. All of them go
+at once.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 Seconds = Callable[[int], float]
 
@@ -35,38 +44,73 @@ def finish(free: Sequence[float], waiting: int, items: int, max_batch: int, seco
 
 
 def choose(
-    deadlines: Sequence[float], others: Sequence[float], max_batch: int, seconds: Seconds
+    deadlines: Sequence[float],
+    others: Sequence[float],
+    max_batch: int,
+    seconds: Seconds,
+    classes: Sequence[int] = (),
+    owners: Sequence[object] = (),
 ) -> tuple[list[int], list[int]]:
     """For a lane that is free now: the waiting items to give up, and those to run, as indices into `deadlines`.
 
-    `deadlines` are seconds from now, soonest first; `others` says when the other lanes are free. Nothing is to run only
-    where nothing waits or nothing can be in time any more.
+    `deadlines` are seconds from now, by `classes`, which ascend, and soonest first in each; without `classes` all are of
+    one. `owners` says whose each item is: what is given up is given up whole; without them each is its own. `others`
+    says when the other lanes are free. Nothing is to run only where nothing waits or nothing can be in time any more.
     """
+    classes = classes or [0] * len(deadlines)
+    owners = owners or range(len(deadlines))
     kept = list(range(len(deadlines)))
     lost: list[int] = []
     while kept:
-        urgent = deadlines[kept[0]]
         full = min(len(kept), max_batch)
+        soonest = list(accumulate([deadlines[i] for i in kept[:full]], min))
         count = full
-        while count and seconds(count) > urgent:
+        while count and seconds(count) > soonest[count - 1]:
             count -= 1
-        rest = [deadlines[i] for i in kept[count:]]
         # A shrunken batch is only worth its head if everybody behind it still gets through; else heads would shrink
         # batches down to one, and an overloaded server would lose its capacity for the sake of its oldest requests.
-        if count and (count == full or clears(rest, [*others, seconds(count)], max_batch, seconds)):
+        fails: int | None = 0
+        if count == full:
+            fails = None
+        elif count:
+            rest = kept[count:]
+            due, ranks = [deadlines[i] for i in rest], [classes[i] for i in rest]
+            fails = first_late(due, [*others, seconds(count)], max_batch, seconds, ranks)
+        if fails is None:
             return lost, kept[:count]
-        lost.append(kept.pop(0))
+        least = classes[kept[count + fails]]
+        given_up = owners[next(i for i in kept if classes[i] == least)]
+        lost += [i for i in kept if owners[i] == given_up]
+        kept = [i for i in kept if owners[i] != given_up]
     return lost, []
 
 
-def clears(deadlines: Sequence[float], free: Sequence[float], max_batch: int, seconds: Seconds) -> bool:
-    """Whether all of these, soonest first, end in time when the lanes take them in full batches."""
+def first_late(
+    deadlines: Sequence[float],
+    free: Sequence[float],
+    max_batch: int,
+    seconds: Seconds,
+    classes: Sequence[int] = (),
+) -> int | None:
+    """The first of these that is late when the lanes take them in order, in full batches; None where nobody is.
+
+    They are in `choose`'s order. A batch that is too full for somebody goes without whoever is of a less urgent class.
+    """
+    classes = classes or [0] * len(deadlines)
     lanes = list(free)
     heapq.heapify(lanes)
-    for start in range(0, len(deadlines), max_batch):
-        count = min(max_batch, len(deadlines) - start)
-        end = lanes[0] + seconds(count)
-        if end > deadlines[start]:
-            return False
-        heapq.heapreplace(lanes, end)
-    return True
+    start = 0
+    while start < len(deadlines):
+        end = min(start + max_batch, len(deadlines))
+        while True:
+            done = lanes[0] + seconds(end - start)
+            late = next((i for i in range(start, end) if deadlines[i] < done), None)
+            if late is None:
+                break
+            fill = bisect_right(classes, classes[late], start, end)
+            if fill == end:
+                return late
+            end = fill
+        heapq.heapreplace(lanes, done)
+        start = end
+    return None

@@ -22,7 +22,8 @@ from onbudget.core.deadline import Deadline
 from onbudget.core.errors import RequestError, RunFailed, Shed
 from onbudget.core.outcome import Outcome
 from onbudget.core.plant import Death, Plant
-from onbudget.core.policy import Entry, Policy, Running, Take, Wait, next_run
+from onbudget.core.policy import Entry, Policy, Running, Take, Wait, give_up, next_run
+from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Group, Queue, Ticket
 
 
@@ -35,16 +36,20 @@ def simulate(
     items: int = 1,
     warmup_s: float = 0.0,
     seed: int = 0,
+    priorities: Sequence[int] = (),
 ) -> Outcome:
     """Serve requests of `items` items that arrive at these times (seconds, ascending), until each has ended.
 
-    Those before `warmup_s` are served and not judged. `seed` is of the noise. A policy that learns keeps what it has
-    learnt: hand in a fresh one. ValueError where the times aren't ascending.
+    Those before `warmup_s` are served and not judged. `seed` is of the noise. `priorities` are the requests' classes,
+    one for each where they don't all have the usual one. A policy that learns keeps what it has learnt: hand in a fresh
+    one. ValueError where the times aren't ascending, or the classes not as many.
     """
     times = [float(at) for at in arrivals]
     if any(a > b for a, b in itertools.pairwise(times)):
         raise ValueError("arrivals are told in ascending order")
-    server = (_Inline if plant.inline else _Threads)(policy, plant, times, items, seed)
+    if len(priorities) not in (0, len(times)):
+        raise ValueError(f"{len(priorities)} classes are told of {len(times)} arrivals")
+    server = (_Inline if plant.inline else _Threads)(policy, plant, times, items, seed, priorities)
     server.run()
     first = bisect_right(times, warmup_s) if warmup_s > 0 else 0
     why = Counter(word for word in server.why[first:] if word)
@@ -73,19 +78,30 @@ class _Asked:
         """Prepare a group for the queue; else why it is refused."""
         group.deadline = group.expires = group.arrived + self._budget
         try:
-            told = self._policy.admit(self._queue, running, len(group.tickets), now - group.arrived, now)
+            told = self._policy.admit(
+                self._queue, running, len(group.tickets), now - group.arrived, now, priority=group.priority
+            )
         except RequestError as error:
             return error
-        if told is Entry.LATE and self._policy.spare is not None:
+        if told is Entry.AT_ONCE:
+            group.expires = math.inf
+        elif told is Entry.LATE and self._policy.spare is not None:
             group.demote("door", self._policy.spare.longest)
         return None
 
     def next(self, now: float, since: float, others: Running = ()) -> Take | Wait | None:
         """What to run; whoever the policy gives up has failed by then."""
         told, lost = next_run(self._policy, self._queue, now, since, others)
+        self._expired(lost)
+        return told
+
+    def expire(self, now: float) -> None:
+        """What the server's timer does: whoever waits past its deadline leaves."""
+        self._expired(give_up(self._queue, self._queue.expired(now), self._policy.spare))
+
+    def _expired(self, lost: list[Group]) -> None:
         for group in lost:
             group.fail(Shed("it could not be in time any more", reason="expired", retry_after_s=1.0))
-        return told
 
     def answered(self, group: Group, when: float) -> None:
         """It was answered, perhaps late."""
@@ -100,10 +116,12 @@ class _Asked:
 class _Server:
     """What both kinds of lanes share: reading requests, ending them, and time that stands still in a stall."""
 
-    def __init__(self, policy: Policy, plant: Plant, times: list[float], items: int, seed: int) -> None:
+    def __init__(
+        self, policy: Policy, plant: Plant, times: list[float], items: int, seed: int, priorities: Sequence[int]
+    ) -> None:
         self.queue = Queue(plant.max_items, 2**62)
         self.asked = _Asked(policy, self.queue)
-        self.plant, self.times, self.items = plant, times, items
+        self.plant, self.times, self.items, self.priorities = plant, times, items, priorities
         self.latency = [math.inf] * len(times)
         self.why: list[str | None] = [None] * len(times)  # of those without an answer: what they were told
         self.batches: Counter[int] = Counter()
@@ -120,9 +138,12 @@ class _Server:
     def accept(self, running: Running, at: float) -> Group | None:
         """The loop reads the next request `at`; None where it is refused. `loop_free` is when the loop is done."""
         index, self.read = self.read, self.read + 1
-        group = Group(self.times[index], 0, self._end, index)
+        priority = self.priorities[index] if self.priorities else NORMAL
+        group = Group(self.times[index], 0, self._end, index, priority=priority)
         for _ in range(self.items):
             group.add(None)
+        if self.priorities:  # of one class whoever is due first is asked about first, and needs no timer
+            self.asked.expire(at)
         refused = self.asked.admit(group, running, at)
         self.loop_free = self.after(at, self.plant.refuse_s if refused else self.plant.accept_s)
         if refused:
