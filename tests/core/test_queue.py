@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +106,22 @@ def test_rows_of_different_shape_never_share_a_batch() -> None:
     assert policy.next_batch(queue, 4.0, 4.0) == Take("small", 2, "idle")
 
 
+def test_a_line_that_is_never_taken_from_stays_short() -> None:
+    """Whoever leaves a class that never has its turn leaves nothing behind, and the others keep their order."""
+    queue = Queue(max_items=5000, max_bytes=10**6)
+    queue.offer(group_of(1))
+    waits = deque(Group(float(n), 1, lambda group: None, deadline=float(n), priority=3) for n in range(1000))
+    for group in waits:
+        group.add(None)
+        queue.offer(group)
+    for now in range(990):
+        for group in queue.expired(float(now)):
+            queue.withdraw(group)
+    line = queue._buckets[None].lines[2]
+    assert len(line.tickets) == line.live == 10
+    assert [t.group.deadline for t in queue.take(None, 4)] == [float("inf"), 990.0, 991.0, 992.0]
+
+
 def test_drain_gives_every_waiting_group_once() -> None:
     """What still waits when the server stops comes out in arrival order, each request once."""
     queue = Queue(max_items=10, max_bytes=1000)
@@ -176,10 +194,11 @@ class Traffic(RuleBasedStateMachine):
         items=st.integers(1, 6),
         key=st.sampled_from(["a", "b"]),
         within=st.sampled_from([5, 5, 5, 1, 50]),
+        priority=st.sampled_from([2, 2, 1, 3]),
     )
-    def arrive(self, items: int, key: str, within: int) -> object:
+    def arrive(self, items: int, key: str, within: int, priority: int) -> object:
         self.now += 1
-        group = Group(self.now, 10 * items, self._ended, deadline=self.now + within)
+        group = Group(self.now, 10 * items, self._ended, deadline=self.now + within, priority=priority)
         for number in range(items):
             group.add(number, key)
         before = (self.queue.items, self.queue.waiting, self.queue.nbytes)
@@ -202,10 +221,11 @@ class Traffic(RuleBasedStateMachine):
         tickets = self.queue.take(decision.key, decision.count)
         assert 1 <= len(tickets) <= 4
         assert len({t.key for t in tickets}) == 1
-        order = [(t.group.deadline, t.group.arrived, t.index) for t in tickets]
+        order = [(t.group.priority, t.group.deadline, t.group.arrived, t.index) for t in tickets]
         assert order == sorted(order)
-        behind = [t.group.deadline for t, _ in self.queue.heads() if t.key == decision.key]
-        assert all(order[-1][0] <= deadline for deadline in behind)
+        heads = [(t.key, t.group.priority, t.group.deadline) for t, _ in self.queue.heads()]
+        assert all(order[-1][:2] <= (priority, due) for key, priority, due in heads if key == decision.key)
+        assert all(order[0][:2] <= (priority, due) for _, priority, due in heads)
         assert not any(t.group.withdrawn for t in tickets)
         return multiple(*tickets)
 
@@ -231,7 +251,10 @@ class Traffic(RuleBasedStateMachine):
     def counts_add_up(self) -> None:
         assert self.queue.items == sum(self.open.values())
         assert self.queue.nbytes == 10 * sum(self.open.values())
-        assert self.queue.waiting == sum(t.queued for g in self.open for t in g.tickets)
+        waiting = [t.group.priority for g in self.open for t in g.tickets if t.queued]
+        assert self.queue.waiting == len(waiting)
+        for priority in (1, 2, 3):
+            assert self.queue.ahead(priority) == sum(other <= priority for other in waiting)
         assert len(self.replies) == len(set(self.replies))
 
     def teardown(self) -> None:

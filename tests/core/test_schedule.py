@@ -89,3 +89,97 @@ def test_a_lone_request_that_fits_is_run(deadline: float, others: list[float], c
     lost, run = choose([deadline], others, 8, cost)
     assert run == ([0] if cost(1) <= deadline else [])
     assert lost == ([] if run else [0])
+
+
+# ---- classes ----
+
+
+def as_it_was(deadlines: list[float], others: list[float], most: int, cost: Seconds) -> tuple[list[int], list[int]]:
+    """The rule for one class, in full: the head shrinks its batch, or goes."""
+    kept, lost = list(range(len(deadlines))), list[int]()
+    while kept:
+        full = min(len(kept), most)
+        count = full
+        while count and cost(count) > deadlines[kept[0]]:
+            count -= 1
+        lanes, late = [*others, cost(count)], False
+        rest = kept[count:]
+        for start in range(0, len(rest), most):
+            lane = lanes.index(min(lanes))
+            lanes[lane] += cost(len(rest[start : start + most]))
+            late = late or lanes[lane] > deadlines[rest[start]]
+        if count and (count == full or not late):
+            return lost, kept[:count]
+        lost.append(kept.pop(0))
+    return lost, []
+
+
+@given(DEADLINES, st.lists(st.floats(0, 50), max_size=3), st.integers(1, 16), COSTS, st.sampled_from([1, 3]))
+def test_one_class_is_served_as_if_there_were_none(
+    deadlines: list[float], others: list[float], most: int, cost: Seconds, number: int
+) -> None:
+    """Whatever the class, where all have the same one the heads are given up, and batches stay large."""
+    expected = as_it_was(deadlines, others, most, cost)
+    assert choose(deadlines, others, most, cost) == expected
+    assert choose(deadlines, others, most, cost, [number] * len(deadlines)) == expected
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "classes", "lost", "run"),
+    [
+        # an urgent one that came last has time for a batch of two: three of the others would be late behind it
+        ([4.0, 9.0, 9.0, 9.0, 9.0, 9.0], [1, 2, 2, 2, 2, 2], [1], [0, 2]),
+        # the same of one class: the head goes, and the batch stays large
+        ([4.0, 9.0, 9.0, 9.0, 9.0, 9.0], [2] * 6, [0], [1, 2, 3, 4]),
+        # one that is lost anyway goes alone, whatever its class
+        ([1.0, 50.0, 50.0], [1, 2, 3], [0], [1, 2]),
+        ([50.0, 50.0, 1.0], [1, 2, 3], [2], [0, 1]),
+        # of those before whom it fails the least urgent class pays, and in it the one that is due first
+        ([50.0, 50.0, 4.0, 5.0], [1, 2, 3, 3], [2], [0, 1, 3]),
+        # who waits behind a batch that is full anyway is not looked at yet
+        ([50.0, 50.0, 50.0, 50.0, 1.0], [1, 1, 1, 1, 3], [], [0, 1, 2, 3]),
+        # a full batch later would be too much for the second of the urgent: it goes without the less urgent
+        ([3.0, 8.0, 90.0, 90.0, 90.0, 90.0], [1, 1, 2, 2, 2, 2], [], [0]),
+    ],
+)
+def test_the_least_urgent_pay(deadlines: list[float], classes: list[int], lost: list[int], run: list[int]) -> None:
+    """By hand: four at most, 3 s alone and 1 s for each further one."""
+    assert choose(deadlines, [], 4, COST, classes) == (lost, run)
+
+
+def test_a_request_is_given_up_whole() -> None:
+    """Its other items go with the one that can't be served, wherever they wait, and nobody else does."""
+    lost, run = choose([9.0, 2.0, 9.0, 50.0], [], 4, COST, [1, 2, 2, 2], ["a", "b", "c", "b"])
+    assert (lost, run) == ([1, 3], [0, 2])
+
+
+WAITING = st.lists(st.tuples(st.integers(1, 3), st.floats(-5, 200), st.integers(0, 12)), max_size=40).map(sorted)
+
+
+@given(WAITING, st.lists(st.floats(0, 50), max_size=3), st.integers(1, 16), COSTS)
+def test_classes_lose_nobody_else(
+    waiting: list[tuple[int, float, int]], others: list[float], most: int, cost: Seconds
+) -> None:
+    """Lost or run or left, requests whole, batches in time, in order and within the limit."""
+    classes, deadlines, owners = ([item[part] for item in waiting] for part in range(3))
+    lost, run = choose(deadlines, others, most, cost, classes, owners)
+    assert len(set(lost + run)) == len(lost + run)
+    gone = {owners[i] for i in lost}
+    assert sorted(lost) == [i for i in range(len(waiting)) if owners[i] in gone]
+    assert run == [i for i in range(len(waiting)) if owners[i] not in gone][: len(run)]
+    assert len(run) <= most
+    assert all(cost(len(run)) <= deadlines[i] for i in run)
+    assert run or len(lost) == len(waiting)
+
+
+@given(WAITING, st.lists(st.floats(0, 50), max_size=3), st.integers(1, 16), COSTS)
+def test_less_urgent_ones_cost_a_more_urgent_class_nobody(
+    waiting: list[tuple[int, float, int]], others: list[float], most: int, cost: Seconds
+) -> None:
+    """Where those of the first class would all be served without the others, they are served with them."""
+    classes, deadlines = [item[0] for item in waiting], [item[1] for item in waiting]
+    first = classes.count(1)
+    if not choose(deadlines[:first], others, most, cost)[0]:
+        lost, run = choose(deadlines, others, most, cost, classes)
+        assert all(classes[i] > 1 for i in lost)
+        assert run or not first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from onbudget.core import chain
 from onbudget.core.cost import Cost, Online
-from onbudget.core.deadline import Deadline
+from onbudget.core.deadline import MARGIN, Deadline
 from onbudget.core.outcome import Outcome, Window, limit_rate
 from onbudget.core.plant import Death, Noise, Plant
 from onbudget.core.policy import Entry, Greedy, Policy, Running, Timer
+from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Queue
 from onbudget.core.simulate import simulate
 from onbudget.core.traffic import bursty, poisson
@@ -91,6 +93,7 @@ class Door:
         age: float,
         now: float,
         within: float | None = None,
+        priority: int = NORMAL,
         look: bool = False,
     ) -> Entry:
         self.ages.append(age)
@@ -159,6 +162,72 @@ def test_overload_ends_greedy_and_not_the_deadline() -> None:
     assert deadline.rate > 0.7 * capacity
     assert deadline.late_share < 0.05
     assert deadline.p95 == math.inf  # a refusal is a miss, however good it was for the others
+
+
+def in_time(told: Outcome, priorities: Sequence[int], number: int) -> float:
+    """Of the requests of a class that are judged, the share that was answered in time."""
+    mine = np.array(priorities[len(priorities) - told.offered :]) == number
+    return float((told.latency[mine] <= told.budget_s).mean())
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_the_less_urgent_pay_for_an_overload(lanes: int) -> None:
+    """At 1.5 times the capacity 30 % of the requests are urgent: nearly all those are in time, and as many in all."""
+    budget, most = 10 * COST.seconds(1), 12  # two runs of twelve fit
+    plant = Plant(COST, lanes=lanes, noise=Noise(jitter=0.1))
+    rate = 1.5 * lanes * COST.capacity(most)
+    arrivals = poisson(rate, 12_000 / rate, seed=2)
+    urgent = (np.random.default_rng(1).random(len(arrivals)) < 0.3).tolist()
+    runs = {}
+    for classes in ([2] * len(arrivals), [1 if one else 2 for one in urgent]):
+        made = Deadline(most, budget, Online(COST))
+        runs[len(set(classes))] = simulate(
+            made, plant, arrivals, budget, warmup_s=500 / rate, seed=2, priorities=classes
+        )
+    assert in_time(runs[2], classes, 1) >= 0.99
+    assert 0.35 < in_time(runs[2], classes, 2) < 0.6 < in_time(runs[1], classes, 1) < 0.7
+    assert runs[2].good > 0.98 * runs[1].good
+    assert runs[2].late_share < 0.03
+
+
+@given(
+    gaps=st.lists(st.floats(0, 0.004), min_size=1, max_size=200),
+    others=st.lists(st.sampled_from([2, 3]), min_size=1, max_size=7),
+    lanes=st.integers(1, 2),
+    inline=st.booleans(),
+)
+def test_a_first_class_that_fits_is_always_served(
+    gaps: list[float], others: list[int], lanes: int, inline: bool
+) -> None:
+    """Exact costs, two runs within the budget, and never a batch full of the first class: all of it is in time."""
+    cost, most, budget = COST, 6, 0.030
+    assert 2 * MARGIN * cost.seconds(most) <= budget
+    arrivals = np.cumsum(gaps).tolist()
+    last, classes = -math.inf, []
+    for number, at in enumerate(arrivals):
+        urgent = at - last >= cost.seconds(most) / (most - 2)
+        last = at if urgent else last
+        classes.append(1 if urgent else others[number % len(others)])
+    plant = Plant(cost, lanes=1 if inline else lanes, inline=inline)
+    told = simulate(Deadline(most, budget, Online(cost)), plant, arrivals, budget, priorities=classes)
+    assert in_time(told, classes, 1) == 1.0
+    assert told.late == 0
+    assert told.answered + sum(told.refused.values()) == len(arrivals)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_one_class_is_served_as_if_there_were_none(number: int) -> None:
+    """To the last bit, whichever class it is."""
+    plant = Plant(COST, noise=Noise(0.2, 0.02), stalls=((0.5, 0.1),), accept_s=0.0001)
+    arrivals = poisson(800.0, 2.0, seed=5)
+    runs = [
+        simulate(named("deadline", 12, 0.03), plant, arrivals, 0.03, seed=1, priorities=classes)
+        for classes in ([], [number] * len(arrivals))
+    ]
+    np.testing.assert_array_equal(runs[0].latency, runs[1].latency)
+    assert runs[0].refused == runs[1].refused
+    with pytest.raises(ValueError, match="3 classes are told of 2 arrivals"):
+        simulate(Greedy(1), plant, [0.0, 1.0], 0.03, priorities=[1, 2, 3])
 
 
 def test_the_loop_is_a_server_too() -> None:

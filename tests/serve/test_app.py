@@ -36,6 +36,14 @@ def test_the_application_serves_in_a_test_client(tiles: Tiles) -> None:
         assert client.get("/openapi.json").status_code == 200
 
 
+def test_the_application_knows_the_class_too(tiles: Tiles) -> None:
+    """`X-Priority` is read behind a user's stack as it is on the fast path."""
+    with TestClient(create_app(tiles.bundle)) as client:
+        assert client.post("/predict", json=body(tiles), headers={"X-Priority": "1"}).status_code == 200
+        refused = client.post("/predict", json=body(tiles), headers={"X-Priority": "urgent"})
+        assert (refused.status_code, refused.json()["detail"][:20]) == (400, "X-Priority: 'urgent'")
+
+
 def test_a_users_middleware_guards_predict(tiles: Tiles) -> None:
     """The hot routes lie behind what a user adds: a refused request reaches no lane."""
     app = create_app(tiles.bundle)

@@ -24,6 +24,7 @@ from onbudget.core.deadline import Deadline
 from onbudget.core.errors import Shed
 from onbudget.core.late import Spare
 from onbudget.core.policy import Entry, Greedy
+from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Group, Queue
 from onbudget.serve.app import Front
 from onbudget.serve.gate import Gate
@@ -46,6 +47,7 @@ class Door:
         self.shut = True
         self.asked: list[tuple[int, int]] = []
         self.within: list[float | None] = []
+        self.classes: list[int] = []
         self.next_batch = Greedy(self.max_batch).next_batch
 
     def admit(
@@ -56,10 +58,12 @@ class Door:
         age: float,
         now: float,
         within: float | None = None,
+        priority: int = NORMAL,
         look: bool = False,
     ) -> Entry:
         self.asked.append((queue.waiting, items))
         self.within.append(within)
+        self.classes.append(priority)
         if self.shut:
             raise Shed("the answer would come late", reason="late", retry_after_s=0.004)
         return Entry.WAITS
@@ -179,6 +183,47 @@ def test_the_door_knows_the_callers_deadline(tiles: Tiles) -> None:
         assert transport.out.startswith(b"HTTP/1.1 400 ")
         assert b"'soon' is not a number of milliseconds above 0" in transport.out
         assert b"connection: close" not in transport.out
+
+    at_the_door(tiles, test)
+
+
+def test_the_door_knows_the_callers_class(tiles: Tiles) -> None:
+    """`X-Priority` is judged before the body is read; one that is no class gets 400, and the connection stays."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        protocol.data_received(request(body_of(tiles), b"X-Priority: 1"))
+        protocol.data_received(request(body_of(tiles)))
+        assert door.classes == [1, 2]
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+        transport.out, door.shut = b"", False
+        protocol.data_received(request(body_of(tiles), b"x-priority: high"))
+        assert transport.out.startswith(b"HTTP/1.1 400 ")
+        assert b"X-Priority: 'high' is not a whole number from 0 to 3" in transport.out
+        assert b"connection: close" not in transport.out
+
+    at_the_door(tiles, test)
+
+
+def test_each_class_has_its_own_remembered_refusal(tiles: Tiles) -> None:
+    """What the usual class was told is not told to the most urgent one, behind as many or behind fewer."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        assert service.model is not None
+        queue = service.model.queue
+        urgent, patient = [(b"x-priority", b"1")], [(b"x-priority", b"3")]
+        queue.waiting = 2  # of the most urgent class, as far as the door can tell
+        usual = service.gate(1, 0.0)
+        assert usual is not None
+        others = [service.gate(1, 0.0, urgent), service.gate(1, 0.0, patient)]
+        assert door.classes == [2, 1, 3]
+        assert usual not in others
+        assert [service.gate(1, 0.0), service.gate(1, 0.0, urgent), service.gate(1, 0.0, patient)] == [usual, *others]
+        assert len(door.classes) == 3
+        door.shut = False  # what waits is of the usual class: nobody goes before an urgent one
+        queue._waits[2] = 2
+        assert service.gate(1, 0.0, urgent) is None
+        assert service.gate(1, 0.0) is usual
+        queue.waiting = queue._waits[2] = 0
 
     at_the_door(tiles, test)
 

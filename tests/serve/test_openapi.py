@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from onbudget.core import errors
+from onbudget.core.errors import NotParseable
 from onbudget.core.metadata import KEY, Metadata
 from onbudget.core.recipe import Recipe
 from onbudget.core.tasks import Classify, MultiLabel, Tensors
@@ -28,7 +29,7 @@ from onbudget.engine.session import Port
 from onbudget.serve.app import create_app
 from onbudget.serve.contract import Contract
 from onbudget.serve.docs import asset, docs_html, packed_asset
-from onbudget.serve.exchange import Request, refusal
+from onbudget.serve.exchange import Request, class_of, refusal
 from onbudget.serve.openapi import REFUSALS, ApiInfo, document
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, parse
@@ -94,6 +95,20 @@ def test_the_document_is_valid_openapi(kind: str) -> None:
     told = document(KINDS[kind])
     OpenAPIV31SpecValidator(json.loads(json.dumps(told, allow_nan=False))).validate()
     assert set(told["paths"]) == {"/predict", "/health", "/ready", "/status", "/metrics"}
+
+
+def test_the_document_knows_the_classes() -> None:
+    """What it says of `X-Priority` is what the server reads."""
+    told = document(next(iter(KINDS.values())))["paths"]["/predict"]["post"]["parameters"]
+    schema = next(given["schema"] for given in told if given["name"] == "X-Priority")
+    assert class_of([]) == schema["default"]
+    for number in range(-1, 6):
+        try:
+            class_of([(b"x-priority", b"%d" % number)])
+        except NotParseable:
+            assert not Draft202012Validator(schema).is_valid(number)
+        else:
+            assert Draft202012Validator(schema).is_valid(number)
 
 
 @pytest.mark.parametrize("kind", KINDS)

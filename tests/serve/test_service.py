@@ -46,6 +46,30 @@ def outcomes(service: Service) -> dict[str, int]:
     return {outcome: told.count for (outcome, _), told in service.metrics._requests.items()}
 
 
+def test_who_is_more_urgent_goes_first(spin: Path) -> None:
+    """`X-Priority` puts a request before those of other classes that came before it; one that is no class is 400."""
+
+    async def go() -> None:
+        service = await held(spin)
+        assert service.model is not None
+        told: list[exchange.Response] = []
+        for value in (b"", b"3", b"1", b"0", b"2", b"1"):
+            headers = [(b"x-priority", value)] if value else []
+            service.predict(exchange.Request(headers, BODY, b"", time.monotonic()), told.append)
+        assert [ticket.group.priority for ticket in service.model.queue.peek(None, 9)] == [1, 1, 2, 2, 2, 3]
+        arrived = [ticket.group.arrived for ticket in service.model.queue.peek(None, 9)]
+        assert arrived[:2] == sorted(arrived[:2])
+        assert arrived[2:5] == sorted(arrived[2:5])
+        assert told == []
+        service.predict(exchange.Request([(b"x-priority", b"9")], BODY, b"", time.monotonic()), told.append)
+        assert told[0].status == 400
+        deliver(service)
+        assert len(told) == 7
+        await service.stop()
+
+    asyncio.run(go())
+
+
 class Caller:
     """An ASGI caller of `/predict`: `says` are the messages that it sends, then it stays on the line."""
 

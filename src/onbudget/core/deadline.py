@@ -124,7 +124,7 @@ class Deadline:
         return items
 
     def next_batch(self, queue: Queue, now: float, since: float, others: Running = ()) -> Take | Wait | Drop | None:
-        """The largest batch that the item that is due first allows; Drop first, where items can't be in time any more."""
+        """The largest batch that whoever is due first allows; Drop first, where items can't be in time any more."""
         found = urgent(queue)
         if found is None:
             return self._late(queue, now) if queue.behind else None

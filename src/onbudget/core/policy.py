@@ -92,7 +92,8 @@ class Policy(Protocol):
         """Let a request of `items` in behind those of its class and of more urgent ones, or raise Shed or TooLarge.
 
         `running` tells of each lane; `age` is for how many seconds the request has existed; `within` is for how many it
-        may, where its caller said so; `priority` is its class. With `look` whoever gets in will be asked about again, and is not counted yet.
+        may, where its caller said so; `priority` is its class. With `look` whoever gets in will be asked about
+        again, and is not counted yet.
         """
         ...
 

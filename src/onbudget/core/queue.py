@@ -132,7 +132,7 @@ class Queue:
         return self.waiting + self.behind
 
     def ahead(self, priority: int) -> int:
-        """Tickets that can be in time and go before a new one of this class: those of its own and of more urgent ones."""
+        """Tickets that go before a new one of this class: those of its own and of more urgent ones."""
         return self.waiting - sum(self._waits[priority + 1 :])
 
     def offer(self, group: Group) -> None:

@@ -53,7 +53,7 @@ def choose(
 ) -> tuple[list[int], list[int]]:
     """For a lane that is free now: the waiting items to give up, and those to run, as indices into `deadlines`.
 
-    `deadlines` are seconds from now, by `classes`, which ascend, and soonest first in each; without `classes` all are of
+    `deadlines` are seconds from now, by `classes`, which ascend, and soonest first in each; without them all are of
     one. `owners` says whose each item is: what is given up is given up whole; without them each is its own. `others`
     says when the other lanes are free. Nothing is to run only where nothing waits or nothing can be in time any more.
     """

@@ -122,6 +122,7 @@ class _Server:
         self.queue = Queue(plant.max_items, 2**62)
         self.asked = _Asked(policy, self.queue)
         self.plant, self.times, self.items, self.priorities = plant, times, items, priorities
+        self.timed = len(set(priorities)) > 1  # of one class whoever is due first goes first, and needs no timer
         self.latency = [math.inf] * len(times)
         self.why: list[str | None] = [None] * len(times)  # of those without an answer: what they were told
         self.batches: Counter[int] = Counter()
@@ -142,7 +143,7 @@ class _Server:
         group = Group(self.times[index], 0, self._end, index, priority=priority)
         for _ in range(self.items):
             group.add(None)
-        if self.priorities:  # of one class whoever is due first is asked about first, and needs no timer
+        if self.timed:
             self.asked.expire(at)
         refused = self.asked.admit(group, running, at)
         self.loop_free = self.after(at, self.plant.refuse_s if refused else self.plant.accept_s)

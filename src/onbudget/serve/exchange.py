@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from onbudget.core.errors import NotParseable, RequestError
+from onbudget.core.priority import LAST, NORMAL, priority_of
 
 Headers = Sequence[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")
@@ -43,6 +44,21 @@ def within_of(headers: Headers, budget: float | None) -> float | None:
         if name == b"x-envoy-expected-rq-timeout-ms":
             within = _milliseconds("x-envoy-expected-rq-timeout-ms", value)
     return within if within is not None and (budget is None or within < budget) else None
+
+
+def class_of(headers: Headers) -> int:
+    """The caller's priority class, from `X-Priority`; NotParseable for what is no whole number from 0 to 3."""
+    for name, value in headers:
+        if name == b"x-priority":
+            try:
+                return priority_of(int(value) if value.isdigit() else -1)
+            except ValueError:  # too many digits are one, too
+                told = value[:40].decode("latin-1")
+                raise NotParseable(
+                    f"X-Priority: {told!r} is not a whole number from 0 to {LAST}; "
+                    f"1 is the most urgent, {NORMAL} is usual"
+                ) from None
+    return NORMAL
 
 
 def _milliseconds(name: str, value: bytes) -> float:

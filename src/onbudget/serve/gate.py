@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from onbudget.core.errors import RequestError, Shed
-from onbudget.serve.exchange import Headers, Refusal, within_of
+from onbudget.serve.exchange import Headers, Refusal, class_of, within_of
 from onbudget.serve.live import Live
 from onbudget.serve.models import Model
 
@@ -19,7 +19,7 @@ clock = time.monotonic
 
 
 class _Last:
-    """The last refusal for lateness: of how many items, behind how many, and until when it holds.
+    """The last refusal of a class for lateness: of how many items, behind how many, and until when it holds.
 
     Who arrived at `since` would have been late by nothing at all: whoever arrived before it would have been late too.
     """
@@ -42,34 +42,34 @@ class Gate:
         self._max_items = model.settings.max_items
         self._budget = model.settings.p95
         self._wire_bytes = model.contract.wire_bytes
-        self._last: _Last | None = None
+        self._last: dict[int, _Last] = {}  # by class: more urgent ones have fewer before them
 
     def ask(self, length: int, age: float, headers: Headers = ()) -> Refusal | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now."""
         model = self._model
         items = min(max(1, length // self._wire_bytes), self._max_items) if self._wire_bytes else 1
-        waiting, now = model.queue.waiting, clock()
+        now = clock()
         try:
-            within = within_of(headers, self._budget)
-            last = self._last
+            within, priority = within_of(headers, self._budget), class_of(headers)
+            waiting, last = model.queue.ahead(priority), self._last.get(priority)
             if last is not None and within is None and self._holds(last, items, waiting, now - age):
                 self._live.refuse(last.refusal.error.reason)
                 return last.refusal
-            model.policy.admit(model.queue, model.lanes.running(now), items, age, now, within, look=True)
+            model.policy.admit(model.queue, model.lanes.running(now), items, age, now, within, priority, look=True)
         except Shed as error:
             refusal = Refusal(error.with_traceback(None))  # it would keep this frame, and all that is in it
             self._live.refuse(error.reason)  # whoever asked counts the request when it ends
-            self._last = None
+            self._last.pop(priority, None)
             if within is None and error.reason == "late" and error.retry_after_s is not None:
-                self._last = _Last(refusal, items, waiting, now - age + error.retry_after_s)
+                self._last[priority] = _Last(refusal, items, waiting, now - age + error.retry_after_s)
             return refusal
         except RequestError:  # an estimate is not enough to say never, and a header is judged with its body
             return None
         return None
 
     def forget(self) -> None:
-        """A batch is back: the next refusal is the policy's own."""
-        self._last = None
+        """A batch is back: the next refusal of each class is the policy's own."""
+        self._last.clear()
 
     def _holds(self, last: _Last, items: int, waiting: int, arrived: float) -> bool:
         """Whether who arrived then is late as well. A moment later all lanes are a moment nearer to free, at the most.

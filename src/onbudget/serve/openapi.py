@@ -13,6 +13,7 @@ from typing import Any
 
 from onbudget import __version__
 from onbudget.core.metadata import Metadata
+from onbudget.core.priority import LAST, NORMAL
 from onbudget.core.units import show_size
 from onbudget.engine.headers import FORMATS, shown
 from onbudget.engine.session import Port
@@ -173,6 +174,13 @@ def _parameters(info: ApiInfo) -> list[Data]:
             "schema": {"type": "number", "exclusiveMinimum": 0, "example": 20},
             "description": "For how many milliseconds the answer is of use, counted from the last body byte: the "
             "request is refused when that can't be held, and told `expired` when it was not.",
+        },
+        {
+            "name": "X-Priority",
+            "in": "header",
+            "schema": {"type": "integer", "minimum": 0, "maximum": LAST, "default": NORMAL},
+            "description": "1 goes before 2, which is what 0 and no header mean, and 2 before 3; when not all can be "
+            "answered in time, those of the highest number are given up first.",
         },
     ]
     if info.metadata.task != "tensors":

@@ -32,7 +32,9 @@ MAX_HEAD = 64 * 1024  # bytes of request line and headers
 SWALLOW = 64 * 1024  # bytes: a refused body up to here is read and thrown away, and the connection stays
 LINGER = 1.0  # seconds that a refused body is read and thrown away for, so that its sender gets to read the refusal
 # Headers that are looked for before the body, or again when the answer leaves; all others only if the body is read.
-HEEDED = frozenset((b"content-length", b"expect", b"x-request-id", b"x-deadline-ms", b"x-envoy-expected-rq-timeout-ms"))
+HEEDED = frozenset(
+    b"content-length expect x-request-id x-deadline-ms x-envoy-expected-rq-timeout-ms x-priority".split()
+)
 STATUS = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in http.HTTPStatus}
 
 

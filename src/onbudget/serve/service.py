@@ -29,7 +29,7 @@ from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
-from onbudget.serve.exchange import Headers, Refusal, Request, Response, as_json, refusal, within_of
+from onbudget.serve.exchange import Headers, Refusal, Request, Response, as_json, class_of, refusal, within_of
 from onbudget.serve.gate import Gate
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
@@ -177,15 +177,16 @@ class Service:
             if model is None or self.state not in ("ready", "draining"):
                 raise self._not_ready()
             parsed = parse(request, model.contract, self.settings)
-            within = within_of(request.headers, self.settings.p95)
+            within, priority = within_of(request.headers, self.settings.p95), class_of(request.headers)
             now = clock()
             entry = model.policy.admit(
-                model.queue, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within
+                model.queue, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within, priority
             )
             call = Call(parsed, reply)
             wanted = model.promise if within is None else within
             deadline = math.inf if wanted is None else request.arrived + wanted
-            group = Group(request.arrived, len(request.body), self._reply, call, deadline, own=within is not None)
+            own = within is not None
+            group = Group(request.arrived, len(request.body), self._reply, call, deadline, own, priority)
             if entry is Entry.AT_ONCE:
                 group.expires = math.inf  # it does not wait: it runs, however late it will be
             elif entry is Entry.LATE and model.spare is not None:
