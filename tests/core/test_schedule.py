@@ -147,26 +147,18 @@ def test_the_least_urgent_pay(deadlines: list[float], classes: list[int], lost: 
     assert choose(deadlines, [], 4, COST, classes) == (lost, run)
 
 
-def test_a_request_is_given_up_whole() -> None:
-    """Its other items go with the one that can't be served, wherever they wait, and nobody else does."""
-    lost, run = choose([9.0, 2.0, 9.0, 50.0], [], 4, COST, [1, 2, 2, 2], ["a", "b", "c", "b"])
-    assert (lost, run) == ([1, 3], [0, 2])
-
-
-WAITING = st.lists(st.tuples(st.integers(1, 3), st.floats(-5, 200), st.integers(0, 12)), max_size=40).map(sorted)
+WAITING = st.lists(st.tuples(st.integers(1, 3), st.floats(-5, 200)), max_size=40).map(sorted)
 
 
 @given(WAITING, st.lists(st.floats(0, 50), max_size=3), st.integers(1, 16), COSTS)
 def test_classes_lose_nobody_else(
-    waiting: list[tuple[int, float, int]], others: list[float], most: int, cost: Seconds
+    waiting: list[tuple[int, float]], others: list[float], most: int, cost: Seconds
 ) -> None:
-    """Lost or run or left, requests whole, batches in time, in order and within the limit."""
-    classes, deadlines, owners = ([item[part] for item in waiting] for part in range(3))
-    lost, run = choose(deadlines, others, most, cost, classes, owners)
-    assert len(set(lost + run)) == len(lost + run)
-    gone = {owners[i] for i in lost}
-    assert sorted(lost) == [i for i in range(len(waiting)) if owners[i] in gone]
-    assert run == [i for i in range(len(waiting)) if owners[i] not in gone][: len(run)]
+    """Lost or run or left: a batch is the first of those that are kept, in time, in order and within the limit."""
+    classes, deadlines = [item[0] for item in waiting], [item[1] for item in waiting]
+    lost, run = choose(deadlines, others, most, cost, classes)
+    assert len(set(lost)) == len(lost)
+    assert run == [i for i in range(len(waiting)) if i not in lost][: len(run)]
     assert len(run) <= most
     assert all(cost(len(run)) <= deadlines[i] for i in run)
     assert run or len(lost) == len(waiting)
@@ -174,7 +166,7 @@ def test_classes_lose_nobody_else(
 
 @given(WAITING, st.lists(st.floats(0, 50), max_size=3), st.integers(1, 16), COSTS)
 def test_less_urgent_ones_cost_a_more_urgent_class_nobody(
-    waiting: list[tuple[int, float, int]], others: list[float], most: int, cost: Seconds
+    waiting: list[tuple[int, float]], others: list[float], most: int, cost: Seconds
 ) -> None:
     """Where those of the first class would all be served without the others, they are served with them."""
     classes, deadlines = [item[0] for item in waiting], [item[1] for item in waiting]

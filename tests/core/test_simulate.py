@@ -215,6 +215,18 @@ def test_a_first_class_that_fits_is_always_served(
     assert told.answered + sum(told.refused.values()) == len(arrivals)
 
 
+def test_who_never_has_its_turn_leaves_at_its_deadline() -> None:
+    """One of the last class waits behind an urgent stream until 51 ms; then its place is free for the next of them."""
+    plant = Plant(Cost.of({1: 0.010, 2: 0.020}), max_items=3)
+    stream = [0.0, *(0.002 + 0.010 * n for n in range(7))]
+    both = sorted([(at, 1) for at in stream] + [(0.001, 3), (0.055, 3)])
+    arrivals, classes = [at for at, _ in both], [number for _, number in both]
+    told = simulate(Deadline(1, 0.050, Online(plant.cost)), plant, arrivals, 0.050, priorities=classes)
+    assert told.refused == {"expired": 1}
+    assert told.latency[1] == math.inf
+    assert told.latency[classes.index(3, 2)] == pytest.approx(0.080 + 0.010 - 0.055)
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_one_class_is_served_as_if_there_were_none(number: int) -> None:
     """To the last bit, whichever class it is."""

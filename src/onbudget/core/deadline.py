@@ -139,7 +139,7 @@ class Deadline:
         waiting = queue.peek(key, 4 * self.max_batch)
         groups, free = [ticket.group for ticket in waiting], _free(others, seconds)
         dues = [group.deadline + left for group in groups]
-        lost, run = choose(dues, free, self.max_batch, seconds, [group.priority for group in groups], groups)
+        lost, run = choose(dues, free, self.max_batch, seconds, [group.priority for group in groups])
         if lost:
             if self.spare is not None:
                 self._make_room(self.spare, 1 + len(free), seconds)

@@ -6,15 +6,16 @@ free, one number a lane, 0 for an idle one. Lanes pull: whichever is free first 
 Two places decide with this. At the door a request is refused when it would end late (`finish`): the newest is refused,
 because refusing it has cost nothing yet. Inside the queue a forecast that proved wrong is repaired (`choose`): the
 largest batch that its most urgent item allows, and items are given up only where the plan can't serve them. Giving up
-goes one request at a time, as in Moore's rule for late jobs (Management Science 15(1), 1968), so that one lost item
+goes one item at a time, as in Moore's rule for late jobs (Management Science 15(1), 1968), so that one lost item
 never costs the others their batch.
 
 Whom a failing plan gives up. It fails for somebody, and only whoever goes before them, or they themselves, can help. Of
 those goes the least urgent class, and in it the one that is due first. So an item weighs what its class says, and any
 number of a less urgent class weighs less than one item of a more urgent one: whoever was let in behind its own class
 alone could else be given up for those that it was let in before. A request's items don't share its weight: many small
-requests would outweigh a large one, and a large one would go wherever somebody's batch has to shrink. All of them go
-at once.
+requests would outweigh a large one, and a large one would go wherever somebody's batch has to shrink. They are due at
+the same time and wait side by side, so whoever takes a lost item's whole request out and asks again takes out nobody
+for nothing.
 """
 
 from __future__ import annotations
@@ -49,16 +50,14 @@ def choose(
     max_batch: int,
     seconds: Seconds,
     classes: Sequence[int] = (),
-    owners: Sequence[object] = (),
 ) -> tuple[list[int], list[int]]:
     """For a lane that is free now: the waiting items to give up, and those to run, as indices into `deadlines`.
 
     `deadlines` are seconds from now, by `classes`, which ascend, and soonest first in each; without them all are of
-    one. `owners` says whose each item is: what is given up is given up whole; without them each is its own. `others`
-    says when the other lanes are free. Nothing is to run only where nothing waits or nothing can be in time any more.
+    one. `others` says when the other lanes are free. Nothing is to run only where nothing waits or nothing can be in
+    time any more.
     """
     classes = classes or [0] * len(deadlines)
-    owners = owners or range(len(deadlines))
     kept = list(range(len(deadlines)))
     lost: list[int] = []
     while kept:
@@ -79,9 +78,7 @@ def choose(
         if fails is None:
             return lost, kept[:count]
         least = classes[kept[count + fails]]
-        given_up = owners[next(i for i in kept if classes[i] == least)]
-        lost += [i for i in kept if owners[i] == given_up]
-        kept = [i for i in kept if owners[i] != given_up]
+        lost.append(kept.pop(next(n for n, i in enumerate(kept) if classes[i] == least)))
     return lost, []
 
 
