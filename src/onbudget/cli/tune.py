@@ -69,6 +69,9 @@ def command(chosen: TuneOptions, models: tuple[Path, ...], out: Path | None, rep
         _tell(plan, next(path for path in models if path.name == plan.model or str(path) == plan.model), out)
     for text in plan.notes:
         show.warn(text)
+    doubts = [trial.doubt for one in plan.candidates for trial in one.trials if trial.doubt]
+    if doubts:
+        show.warn(f"{len(doubts)} load tests are in doubt, such as: {doubts[0]}")
     return 0
 
 

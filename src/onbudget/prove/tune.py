@@ -338,9 +338,6 @@ def _plan(
             trials=tuple(seen.trials),
         )
 
-    doubts = {trial.doubt: None for one in finalists for trial in one.trials if trial.doubt}
-    if doubts:
-        work.notes.append(f"{len(doubts)} load tests are in doubt: {next(iter(doubts))}")
     return Plan(
         model=own.name,
         sha256=own.profile.sha256,
