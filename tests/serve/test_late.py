@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from onbudget.core.deadline import Deadline
+from onbudget.core.margin import Margins
 from onbudget.serve import exchange
 from onbudget.serve.lanes import Batch
 from onbudget.serve.service import Service
@@ -44,7 +45,7 @@ async def doomed(path: Path, late: str) -> tuple[Service, Any]:
     assert service.model is not None
     policy = service.model.policy
     assert isinstance(policy, Deadline)
-    policy.reserve = 100.0
+    policy.margins = Margins(1.1, 100.0, 30.0)
     service.model.lanes.submit = service.model.queue.offer  # type: ignore[method-assign]  # nobody is woken
     return service, service.model
 
