@@ -126,6 +126,35 @@ def test_who_waits_past_the_budget_is_answered_late(spin: Path) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("kind", ["waited", "at once", "late", "photo"])
+def test_margins_follow_who_waited_to_be_in_time(spin: Path, kind: str) -> None:
+    """Not who runs at once, however late, nor who is late on purpose, nor a picture that takes long to decode."""
+
+    async def go() -> None:
+        service, model = await doomed(spin, "demote")
+        told: list[tuple[float, float, float]] = []
+
+        class Listening(Margins):
+            def answered(self, deadline: float, taken: float, ran: float, now: float) -> None:
+                told.append((deadline, taken, ran))
+                assert now >= ran
+
+        model.policy.margins = Listening(1.1, 0.001, 30.0)
+        model.lanes.running = lambda now: [(0 if kind == "at once" else 1, 0.0)]
+        ask(service, 0.0)
+        batch = Batch(model.queue.take(None, 9), "idle", time.monotonic())
+        batch.settled = [(ticket, {"y": 1.0}) for ticket in batch.tickets]
+        batch.photo = kind == "photo"
+        group = batch.tickets[0].group
+        group.late = "door" if kind == "late" else ""
+        service._deliver(batch)
+        assert told == ([(group.deadline, batch.taken, batch.ran)] if kind == "waited" else [])
+        assert json.loads(service.status().body)["margins"] == {"run_factor": 1.1, "reserve_ms": 1.0}
+        await service.stop()
+
+    asyncio.run(go())
+
+
 def test_a_hang_up_in_the_background_frees_its_place(spin: Path) -> None:
     """Whoever leaves while it waits to be late is not run, and stopping tells the others."""
 
