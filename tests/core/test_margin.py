@@ -138,7 +138,7 @@ def test_where_runs_are_steady_little_changes(lanes: int) -> None:
 
 
 def test_where_runs_vary_the_promise_is_kept() -> None:
-    """By 30 %: with the fixed margin more than 5 % of the answers are late, with one that follows fewer, and more are good."""
+    """By 30 %: with the fixed margin more than 5 % are late, with one that follows fewer, and more are good."""
     (moved, made), (fixed, _) = (at_overload(Plant(COST, noise=Noise(jitter=0.3)), kind) for kind in (Margins, Held))
     assert fixed.late_share > 0.06
     assert moved.late_share < 0.05
