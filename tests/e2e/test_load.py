@@ -263,8 +263,8 @@ def test_a_server_that_dies_is_told_by_its_refused_connections(serve: Serve) -> 
     killer.join()
     kinds = outcomes(run)
 
-    assert kinds[Outcome(200)] > 20
-    assert kinds[Outcome(0, "connection refused")] > 20
+    assert kinds[Outcome(200)] > 0  # how many, the machine decides: the killer's clock runs while the test starts
+    assert kinds[Outcome(0, "connection refused")] > 0
     assert sum(kinds.values()) == len(run.hits)
     assert time.monotonic() - began < 5  # no timeout was waited for
 
