@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from onbudget.core.deadline import Deadline
-from onbudget.core.margin import Margins
 from onbudget.serve import exchange
 from onbudget.serve.lanes import Batch
 from onbudget.serve.service import Service
@@ -45,7 +44,7 @@ async def doomed(path: Path, late: str) -> tuple[Service, Any]:
     assert service.model is not None
     policy = service.model.policy
     assert isinstance(policy, Deadline)
-    policy.margins = Margins(1.1, 100.0, 30.0)
+    policy.reserve = 100.0
     service.model.lanes.submit = service.model.queue.offer  # type: ignore[method-assign]  # nobody is woken
     return service, service.model
 
@@ -121,35 +120,6 @@ def test_who_waits_past_the_budget_is_answered_late(spin: Path) -> None:
         assert service.metrics.live.demoted == {"queue": 1}
         assert service.model is not None
         assert service.model.queue.items == service.model.queue.pending == 0
-        await service.stop()
-
-    asyncio.run(go())
-
-
-@pytest.mark.parametrize("kind", ["waited", "at once", "late", "photo"])
-def test_margins_follow_who_waited_to_be_in_time(spin: Path, kind: str) -> None:
-    """Not who runs at once, however late, nor who is late on purpose, nor a picture that takes long to decode."""
-
-    async def go() -> None:
-        service, model = await doomed(spin, "demote")
-        told: list[tuple[float, float, float]] = []
-
-        class Listening(Margins):
-            def answered(self, deadline: float, taken: float, ran: float, now: float) -> None:
-                told.append((deadline, taken, ran))
-                assert now >= ran
-
-        model.policy.margins = Listening(1.1, 0.001, 30.0)
-        model.lanes.running = lambda now: [(0 if kind == "at once" else 1, 0.0)]
-        ask(service, 0.0)
-        batch = Batch(model.queue.take(None, 9), "idle", time.monotonic())
-        batch.settled = [(ticket, {"y": 1.0}) for ticket in batch.tickets]
-        batch.photo = kind == "photo"
-        group = batch.tickets[0].group
-        group.late = "door" if kind == "late" else ""
-        service._deliver(batch)
-        assert told == ([(group.deadline, batch.taken, batch.ran)] if kind == "waited" else [])
-        assert json.loads(service.status().body)["margins"] == {"run_factor": 1.1, "reserve_ms": 1.0}
         await service.stop()
 
     asyncio.run(go())

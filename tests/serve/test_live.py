@@ -171,7 +171,6 @@ def model(**more: Any) -> Any:
         "machine": SimpleNamespace(cores=lambda: 1.0),
         "cost": Online(POINTS),
         "spare": None,
-        "margins": None,
         "queue": Queue(100, 10_000),
         "lanes": OneLane([1]),
     }

@@ -72,7 +72,6 @@ class _Asked:
         self._policy = policy
         self._queue = queue
         self._online = policy.cost if isinstance(policy, Deadline) else None
-        self._margins = policy.margins if isinstance(policy, Deadline) else None
         self._budget = policy.budget if isinstance(policy, Deadline) else math.inf
 
     def admit(self, group: Group, running: Running, now: float) -> RequestError | None:
@@ -104,10 +103,8 @@ class _Asked:
         for group in lost:
             group.fail(Shed("it could not be in time any more", reason="expired", retry_after_s=1.0))
 
-    def answered(self, group: Group, taken: float, ran: float, when: float) -> None:
-        """It was answered, perhaps late, from a run that began at `taken`."""
-        if self._margins is not None and not group.late and group.expires < math.inf:
-            self._margins.answered(group.deadline, taken, ran, when)
+    def answered(self, group: Group, when: float) -> None:
+        """It was answered, perhaps late."""
         if when > group.deadline and self._policy.spare is not None and not group.late:
             self._policy.spare.surprise()
 
@@ -130,7 +127,6 @@ class _Server:
         self.why: list[str | None] = [None] * len(times)  # of those without an answer: what they were told
         self.batches: Counter[int] = Counter()
         self.now = 0.0
-        self.taken = 0.0  # when the run began whose answers are handed over
         self.read = 0  # how many requests have been read
         self.loop_free = 0.0
         self.after = plant.after
@@ -167,7 +163,7 @@ class _Server:
             # the loop writes the answer when it has a moment
             self.loop_free = self.after(max(self.now, self.loop_free), self.plant.reply_s)
             self.latency[group.note] = self.loop_free - group.arrived
-            self.asked.answered(group, self.taken, self.now, self.loop_free)
+            self.asked.answered(group, self.loop_free)
         else:
             self.why[group.note] = group.error.reason or group.error.code
         if group.left:
@@ -201,7 +197,7 @@ class _Inline(_Server):
                 again = max(told.until, math.nextafter(now, math.inf))  # rounding must not stop time
             if not isinstance(told, Take):
                 continue
-            tickets, since, self.taken = told.tickets(self.queue), -1.0, now
+            tickets, since = told.tickets(self.queue), -1.0
             self.now = self.loop_free = self.after(now, self.run_time(len(tickets)))
             # somebody waited through the loop's work since the last run, so it is part of its cost
             self.asked.ran(len(tickets), self.now - (last if last >= 0 else now), self.now)
@@ -293,7 +289,7 @@ class _Threads(_Server):
         if lane.tickets is not tickets or lane.back > self.now:
             return
         self.asked.ran(len(tickets), self.now - lane.taken, self.now)
-        lane.tickets, self.taken = [], lane.taken
+        lane.tickets = []
         for ticket in tickets:
             ticket.group.settle(ticket.index, True)
         self._pull()

@@ -12,7 +12,6 @@ from onbudget.core.cost import Cost, Online
 from onbudget.core.deadline import Deadline, batch_for, fits_inline, reserve
 from onbudget.core.errors import BundleError
 from onbudget.core.late import Spare
-from onbudget.core.margin import Margins
 from onbudget.core.metadata import Metadata
 from onbudget.core.policy import Greedy, Policy, Timer
 from onbudget.core.queue import Queue
@@ -105,11 +104,6 @@ class Model:
     def promise(self) -> float | None:
         """The deadline, in seconds, of a request that brings none of its own; None where no policy holds a budget."""
         return self.policy.budget if isinstance(self.policy, Deadline) else None
-
-    @property
-    def margins(self) -> Margins | None:
-        """What follows the answers' lateness; None where no policy holds a budget."""
-        return self.policy.margins if isinstance(self.policy, Deadline) else None
 
     @property
     def spare(self) -> Spare | None:

@@ -312,14 +312,10 @@ class Service:
             (batch.ran - batch.decoded) * 1e3,
         )
         response = answer(call.parsed, group.answers, timing)
-        now = clock()
-        over = now - group.deadline
-        assert self.model is not None
-        margins = self.model.margins
-        if margins is not None and group.expires < math.inf and not (group.late or batch.photo):
-            margins.answered(group.deadline, batch.taken, batch.ran, now)
+        over = clock() - group.deadline
         if over > 0:
             response.headers.append((b"x-onbudget-late", b"%.1f" % (over * 1e3)))
+            assert self.model is not None
             if self.model.spare is not None and not (group.late or group.own):
                 self.model.spare.surprise()
         return response

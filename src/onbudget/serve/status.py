@@ -33,7 +33,6 @@ SCHEMA: dict[str, Any] = {
         "cost": {"type": ["object", "null"]},
         "queue": _OPEN,
         "late": _OPEN,
-        "margins": {"type": ["object", "null"]},
         "lanes": _OPEN,
         "process_cpu_s": {"type": "number"},
         "lanes_cpu_s": {"type": "number"},
@@ -83,7 +82,6 @@ class Status:
                 "in_flight_bytes": queue.nbytes,
             },
             "late": _late(model),
-            "margins": _margins(model, now),
             "lanes": {"count": len(lanes), "busy": lanes.busy, "restarts": lanes.restarts},
             "process_cpu_s": current.process_cpu,
             "lanes_cpu_s": current.lanes_cpu,
@@ -153,14 +151,6 @@ def _late(model: Model) -> dict[str, Any]:
     if spare is None:
         return {"mode": "shed"}
     return {"mode": "demote", "doomed_share": round(spare.doomed, 4), "late_share": round(spare.late, 4)}
-
-
-def _margins(model: Model, now: float) -> dict[str, float] | None:
-    """What is added to predictions just now; null without a budget."""
-    if model.margins is None:
-        return None
-    run, reserve = model.margins.run(now), model.margins.reserve(now)
-    return {"run_factor": round(run, 4), "reserve_ms": round(reserve * 1e3, 3)}
 
 
 def _cost(model: Model, now: float) -> dict[str, Any] | None:
