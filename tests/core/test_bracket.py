@@ -36,12 +36,12 @@ def test_the_first_rate_is_the_guess() -> None:
 
 
 def test_it_goes_up_while_all_hold_and_down_by_how_badly_one_failed() -> None:
-    """Up in steps that grow; a near miss is followed by a small step down, a collapse by half."""
+    """Up in steps that grow; a near miss is followed by a small step down, a collapse by a large one."""
     assert next_rate([Test(100, 1.0)], 1.0) == pytest.approx(115)
     assert next_rate([Test(100, 0.94)], 1.0) == pytest.approx(80)
     assert next_rate([Test(100, 1.0), Test(115, 1.0)], 1.0) == pytest.approx(115 * 1.15**2)
     assert next_rate([Test(100, 0.6)], 1.0) == pytest.approx(60)
-    assert next_rate([Test(100, 0.0)], 1.0) == pytest.approx(50)
+    assert next_rate([Test(100, 0.0)], 1.0) == pytest.approx(30)
 
 
 def test_between_one_that_holds_and_one_that_fails_it_halves() -> None:

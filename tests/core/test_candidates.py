@@ -144,6 +144,7 @@ def test_the_wall_is_throughput_where_the_peak_is_above_it() -> None:
     found = [look(most=8).limited(), look(most=2).limited()]
     said = wall(found, BUDGET, Demand(quiet=10.0, peak=2000.0))
     assert f"at most {found[0].forecast.capacity:,.0f} requests/s whatever the budget" in said
+    assert "is predicted to run at most" in said
     assert f"throughput is the wall. The nearest rate: within 60 ms at most {found[0].limit_rate:,.0f}" in said
 
 

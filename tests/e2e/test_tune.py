@@ -92,6 +92,7 @@ def test_what_cannot_be_held_ends_with_13_and_no_plan(tiles: Tiles, tmp_path: Pa
         (("--trace", "t.txt", "--quiet", "1/s", "--peak", "2/s"), "--trace has its own times"),
         (("--trace", "nowhere.txt"), "nowhere.txt cannot be read"),
         (("--cores", "900"), "--cores 900: this process may use"),
+        (("--format", "octet", "tests.onnx", "tests.onnx"), "tests.onnx is given twice"),
         (("-o", "nowhere/plan.json"), "there is no folder nowhere"),
     ],
 )
@@ -121,8 +122,17 @@ def test_a_trace_is_replayed(tiles: Tiles, tmp_path: Path) -> None:
     assert json.loads(told)["trace"] == str(trace)
     assert plan.choice.measured is not None
     assert plan.choice.measured.peak_s <= 0.5
-    assert "the first 2 s were used: 100 requests" in " ".join(plan.notes)
-    trace.write_text("7000\n")
-    code, _, said = tune(tiles.bundle, "--p95", "500ms", "--trace", trace, *limits)
-    assert code == 2
-    assert "its first request comes after 7000 s" in said
+    assert "the busiest" not in " ".join(plan.notes)  # it was short enough to be replayed whole
+
+
+def test_of_a_long_trace_the_busiest_stretch_is_replayed(tiles: Tiles, tmp_path: Path) -> None:
+    """A calm hour with a burst in it: the burst is what the budget is for."""
+    trace = tmp_path / "monday.txt"
+    burst = [1800 + i / 100 for i in range(120)]
+    trace.write_text("".join(f"{at}\n" for at in sorted([*range(0, 3600, 10), *burst])))
+    limits = ("--lanes", 1, "--threads", 1, "--max-batch", 1, "--finalists", 1, "--time-budget", "5s")
+    code, told, said = tune(tiles.bundle, "--p95", "500ms", "--trace", trace, *limits, "--json")
+    assert code == 0, said
+    plan = parse(told, "stdout")
+    assert "from 1800 s on: 121 requests" in " ".join(plan.notes)
+    assert plan.choice.trials[0].offered == 121

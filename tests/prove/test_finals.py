@@ -29,7 +29,11 @@ class VirtualStand:
     loads: list[tuple[str, float, float]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
 
-    def load(self, url: str, seconds: float, *, rate: float = 0.0, trace: str = "", seed: int = 0) -> Any:
+    def replay(self, url: str, moments: Any) -> Any:
+        seconds = float(moments[-1])
+        return self.load(url, seconds, rate=len(moments) / seconds)
+
+    def load(self, url: str, seconds: float, *, rate: float, seed: int = 0) -> Any:
         self.loads.append((url, rate, seconds))
         self.seeds.append(seed)
         return SimpleNamespace(url=url, rate=rate, seconds=seconds)
@@ -49,9 +53,9 @@ def finalists(*expected: float) -> list[Finalist]:
     return made
 
 
-def run(stand: VirtualStand, found: list[Finalist], demand: Demand, seconds: float = 30.0, trace: str = "") -> None:
+def run(stand: VirtualStand, found: list[Finalist], demand: Demand, seconds: float = 30.0) -> None:
     stage: Any = stand
-    play(found, stage, demand, trace, lambda: seconds, lambda _: None)
+    play(found, stage, demand, lambda: seconds, lambda _: None)
 
 
 def test_with_loads_each_is_offered_quiet_once_and_peak_twice() -> None:
@@ -119,7 +123,7 @@ def test_a_limit_that_was_never_seen_is_none() -> None:
 def test_a_trace_is_offered_once_to_each() -> None:
     """For as long as the demand's moments go; its p95 counts for both."""
     stand, found = VirtualStand({"http://0": 1e9, "http://1": 1e9}), finalists(1000, 1000)
-    run(stand, found, Demand(moments=np.array([0.5, 1.0, 7.0])), trace="t.txt")
+    run(stand, found, Demand(moments=np.array([0.5, 1.0, 7.0])))
     assert [seconds for _, _, seconds in stand.loads] == [7.0, 7.0]
     assert found[0].measured is not None
     assert found[0].measured.quiet_s == found[0].measured.peak_s

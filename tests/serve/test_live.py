@@ -119,16 +119,15 @@ def test_copies_are_made_once_a_second_and_old_ones_go() -> None:
 
 
 def test_spells_tell_what_was_done_from_copy_to_copy() -> None:
-    """CPU of lanes and of the rest apart, runs by the known curve, and no CPU of predictions."""
+    """CPU of lanes and of the rest apart, and runs by the known curve."""
     live = Live(0.02)
     live.cost = Cost.of({1: 0.001, 8: 0.004})
     live.roll(0.0, 7.0)  # loading and warming is not of any request
     live.accepted = 1000
     live.batch(batch(8, cpu=0.4))
     live.request("shed", 0.0)
-    live.aside = 0.1
-    live.roll(1.0, 7.6)
-    first, last = live.spells(live.counts(1.5, 7.6))
+    live.roll(1.0, 7.5)
+    first, last = live.spells(live.counts(1.5, 7.5))
     assert (first.accepted, first.refused, first.batches) == (1000, 1, 1)
     assert (first.model_s, first.lanes_s, first.other_s) == pytest.approx((0.004, 0.4, 0.1))
     assert (last.accepted, last.other_s) == (0, 0.0)
@@ -245,7 +244,7 @@ def test_the_limit_is_predicted_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(asked)
         return 123.0
 
-    monkeypatch.setattr(Forecast, "quick_limit_rate", counted)
+    monkeypatch.setattr("onbudget.serve.status.limit_rate", counted)
 
     async def go() -> None:
         live = Live(0.02)
@@ -287,7 +286,7 @@ def test_a_prediction_that_fails_keeps_the_last_one(
     def broken(*given: Any) -> float:
         raise ValueError("no such rate")
 
-    monkeypatch.setattr(Forecast, "quick_limit_rate", broken)
+    monkeypatch.setattr("onbudget.serve.status.limit_rate", broken)
 
     async def go() -> None:
         live = Live(0.02)

@@ -52,8 +52,13 @@ def command(chosen: TuneOptions, models: tuple[Path, ...], out: Path | None, rep
     for path in (out, report):
         if path is not None and not path.absolute().parent.is_dir():  # told before the measurement, not after it
             raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
-    with signals_as_ctrl_c(), show.progress(f"tuning {', '.join(path.name for path in models)}") as line:
-        plan = tune(models, chosen, line.update)
+    notes: list[str] = []
+    try:
+        with signals_as_ctrl_c(), show.progress(f"tuning {', '.join(map(str, models))}") as line:
+            plan = tune(models, chosen, line.update, notes)
+    finally:  # where there is no plan they may say why
+        for text in notes:
+            show.warn(text)
     if out is not None:
         write_plan(plan, out)
         show.note(f"written: {out}")
@@ -61,17 +66,16 @@ def command(chosen: TuneOptions, models: tuple[Path, ...], out: Path | None, rep
         from onbudget.engine.files import write_atomically
         from onbudget.prove.page import page
 
-        write_atomically(report, page(plan).encode())
+        write_atomically(report, page(plan, str(out or "plan.json")).encode())
         show.note(f"written: {report}")
     if as_json:
         show.data(plan.to_dict())
     else:
         _tell(plan, next(path for path in models if path.name == plan.model or str(path) == plan.model), out)
-    for text in plan.notes:
-        show.warn(text)
     doubts = [trial.doubt for one in plan.candidates for trial in one.trials if trial.doubt]
     if doubts:
-        show.warn(f"{len(doubts)} load tests are in doubt, such as: {doubts[0]}")
+        count = sum(len(one.trials) for one in plan.candidates)
+        show.warn(f"{len(doubts)} of {count} load tests in doubt, the first because {doubts[0]}")
     return 0
 
 
@@ -98,10 +102,10 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
         yield (
             f"{one.model}: {one.configuration}" if one.model else str(one.configuration),
             f"{one.limit_rate:,.0f}/s",
-            _time(predicted.quiet_s) if predicted else "",
+            _time(predicted.quiet_s) if predicted and not plan.trace else "",
             _time(predicted.peak_s) if predicted else "",
             "" if one.measured_limit is None else f"{one.measured_limit:,.0f}/s",
-            _time(measured.quiet_s) if measured else "",
+            _time(measured.quiet_s) if measured and not plan.trace else "",
             _time(measured.peak_s) if measured else "",
             "← chosen" if one is plan.choice else "",
         )
@@ -125,5 +129,5 @@ def words(plan: Plan) -> str:
         told += f": p95 {quiet} at {plan.quiet:g}/s and {peak} at {plan.peak:g}/s"
     unsure = [trial for trial in one.trials if trial.word != "met"]
     if unsure:
-        told += "; " + ", ".join(f"at {t.rate:g}/s the verdict is {t.word} ({t.offered} requests)" for t in unsure)
+        told += "; " + ", ".join(f"at {t.rate:.4g}/s the verdict is {t.word} ({t.offered} requests)" for t in unsure)
     return f"{told}. Its limit is predicted at {one.limit_rate:,.0f} requests/s"

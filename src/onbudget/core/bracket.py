@@ -12,7 +12,7 @@ from typing import Protocol
 
 from onbudget.core.forecast import GOODPUT
 
-UP, DOWN, LEAST = 1.15, 0.8, 0.5  # the next rate while only one side is known
+UP, DOWN, LEAST = 1.15, 0.8, 0.3  # the next rate while only one side is known
 
 
 class Tried(Protocol):

@@ -18,7 +18,7 @@ from onbudget.core.pick import Loads
 from onbudget.core.plan import Configuration
 from onbudget.core.profile import shape
 from onbudget.core.traffic import Floats
-from onbudget.core.units import show_seconds
+from onbudget.core.units import show_rate, show_seconds
 
 WORTH = 0.05  # greedy keeps nothing beyond its limit, so it must be better by more than a prediction errs
 ALIKE = 0.02  # limit rates that differ by less are told apart by latency
@@ -166,7 +166,7 @@ def wall(found: Sequence[Outlook], budget_s: float, demand: Demand) -> str:
         )
     best = max(found, key=lambda one: one.limit_rate or 0.0)
     if best.limit_rate:
-        rate = f"within {budget} at most {_digits(best.limit_rate)} requests/s ({best.configuration})"
+        rate = f"within {budget} at most {show_rate(best.limit_rate)} requests/s ({best.configuration}, predicted)"
     else:
         rate = f"within {budget} no rate holds"
     if demand.peak is None:
@@ -174,17 +174,20 @@ def wall(found: Sequence[Outlook], budget_s: float, demand: Demand) -> str:
     roomy = max(found, key=lambda one: one.forecast.capacity)
     if roomy.forecast.capacity <= demand.peak:
         return (
-            f"this machine runs at most {_digits(roomy.forecast.capacity)} requests/s whatever the budget "
-            f"({_shape(roomy)}), and the peak is {demand.peak:g}/s: throughput is the wall. The nearest rate: "
-            f"{rate}"
+            f"this machine is predicted to run at most {show_rate(roomy.forecast.capacity)} requests/s whatever the "
+            f"budget ({_shape(roomy)}), and the peak is {show_rate(demand.peak)}/s: throughput is the wall. The "
+            f"nearest rate: {rate}"
         )
     near, seconds = min(((one, _needed(one, demand)) for one in found), key=lambda told: told[1])
     if not math.isfinite(seconds):
-        return f"the peak of {demand.peak:g}/s is at the edge of what this machine runs; the nearest rate: {rate}"
+        return (
+            f"the peak of {show_rate(demand.peak)}/s is at the edge of what this machine runs; the nearest rate: {rate}"
+        )
     share = demand.peak / near.forecast.capacity
     return (
-        f"at {demand.peak:g}/s p95 is {show_seconds(seconds)} at best ({near.configuration}), where one item alone "
-        f"takes {show_seconds(near.forecast.loaded.seconds(1))}: at {share:.0%} of the capacity waiting is the wall. "
+        f"at {show_rate(demand.peak)}/s p95 is predicted to be {show_seconds(seconds)} at best "
+        f"({near.configuration}), where one item alone takes {show_seconds(near.forecast.loaded.seconds(1))}: "
+        f"at {share:.0%} of the capacity waiting is the wall. "
         f"The nearest budget is {show_seconds(_rounded(seconds))}; the nearest rate: {rate}"
     )
 
@@ -213,7 +216,3 @@ def _rounded(seconds: float) -> float:
     """Up, to two digits: nobody declares a budget of 33.7183 ms."""
     step: float = 10.0 ** (math.floor(math.log10(seconds)) - 1)
     return math.ceil(seconds / step) * step
-
-
-def _digits(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

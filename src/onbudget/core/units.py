@@ -65,6 +65,11 @@ def show_seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 1000 else f"{value:.0f} s"
 
 
+def show_rate(value: float) -> str:
+    """A rate a second as a person reads it, without its unit: `12,300`, `340`, `7.5`."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def show_size(value: int) -> str:
     """A size as a person reads it: `12.3 kB`, `4 MB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):

@@ -11,7 +11,7 @@ from typing import Any
 
 from onbudget.core.plan import Candidate, Plan, Trial
 from onbudget.core.profile import Point, shape
-from onbudget.core.units import show_seconds
+from onbudget.core.units import show_rate, show_seconds
 
 Chart = dict[str, Any]
 
@@ -60,7 +60,7 @@ def _capacity(plan: Plan) -> Chart:
             if not math.isnan(trial.p95_s)
         ],
         "across": [{"at": _ms(plan.p95_s), "label": f"budget {show_seconds(plan.p95_s)}"}],
-        "upright": [{"at": rate, "label": f"{name} {rate:,.4g}/s"} for name, rate in rates if rate],
+        "upright": [{"at": rate, "label": f"{name} {show_rate(rate)}/s"} for name, rate in rates if rate],
     }
 
 

@@ -14,6 +14,7 @@ from onbudget.core.bracket import holds, limit_of, next_rate
 from onbudget.core.candidates import Demand, Outlook
 from onbudget.core.pick import Loads
 from onbudget.core.plan import Trial
+from onbudget.core.traffic import Floats
 from onbudget.core.units import show_seconds
 from onbudget.prove.load import Run
 from onbudget.prove.stand import SETTLE_S, Stand
@@ -46,12 +47,12 @@ class Finalist:
         )
 
 
-def play(finalists: Sequence[Finalist], stand: Stand, demand: Demand, trace: str, left: Left, say: Say) -> None:
-    """Fill in what each of them does; `left` tells the seconds that are left, `trace` is the demand's file."""
+def play(finalists: Sequence[Finalist], stand: Stand, demand: Demand, left: Left, say: Say) -> None:
+    """Fill in what each of them does; `left` tells the seconds that are left."""
     if demand.open:
         _limits(finalists, stand, left, say)
     elif demand.moments is not None:
-        _replay(finalists, stand, trace, float(demand.moments[-1]), say)
+        _replay(finalists, stand, demand.moments, say)
     else:
         assert demand.quiet is not None
         assert demand.peak is not None
@@ -78,10 +79,10 @@ def _loads(finalists: Sequence[Finalist], stand: Stand, rates: tuple[float, floa
         one.measured = Loads(quiet.p95_s, peak.p95_s)
 
 
-def _replay(finalists: Sequence[Finalist], stand: Stand, trace: str, seconds: float, say: Say) -> None:
+def _replay(finalists: Sequence[Finalist], stand: Stand, moments: Floats, say: Say) -> None:
     for one in finalists:
-        say(f"{one.outlook.model}, {one.outlook.configuration}: {seconds:.0f} s of {trace}")
-        trial = stand.trial([stand.load(one.url, seconds, trace=trace)])
+        say(f"{one.outlook.model}, {one.outlook.configuration}: {len(moments)} requests of the trace")
+        trial = stand.trial([stand.replay(one.url, moments)])
         one.trials, one.measured = [trial], Loads(trial.p95_s, trial.p95_s)
 
 

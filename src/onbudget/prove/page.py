@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from onbudget.core.plan import Candidate, Plan, Trial
-from onbudget.core.units import show_seconds
+from onbudget.core.units import show_rate, show_seconds
 from onbudget.prove.curves import charts, named, shapes
 
 _WEB = Path(__file__).resolve().parents[1] / "web"
@@ -32,8 +32,8 @@ _CAPTIONS = {
 }
 
 
-def page(plan: Plan) -> str:
-    """The whole file: styles, scripts and data inside, nothing from elsewhere."""
+def page(plan: Plan, file: str = "plan.json") -> str:
+    """The whole file: styles, scripts and data inside, nothing from elsewhere. `file` is the plan's own."""
     drawn = charts(plan)
     style = _asset("uplot/uPlot.min.css.gz") + "\n" + _asset("plan/plan.css")
     licence = f"/*! {_asset('uplot/LICENSE')} */\n"
@@ -47,7 +47,7 @@ def page(plan: Plan) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">',
         f"<title>{_text(plan.model)}: plan for p95 ≤ {show_seconds(plan.p95_s)}</title>",
         f"<style>{style}</style></head>\n<body>",
-        *_head(plan),
+        *_head(plan, file),
         *_notes(plan),
         *_curves(plan, list(drawn)),
         *_configurations(plan),
@@ -63,7 +63,7 @@ def page(plan: Plan) -> str:
 # ---- what was chosen -------------------------------------------------------------------------------------------------
 
 
-def _head(plan: Plan) -> Iterator[str]:
+def _head(plan: Plan, file: str) -> Iterator[str]:
     facts, when = plan.machine, plan.started.replace("T", " ").replace("+00:00", " UTC")
     machine = [facts.get("cpu"), f"{facts['cores']:g} cores" if "cores" in facts else ""]
     machine += [f"quota {facts['quota']:g} cores" if facts.get("quota") else "no quota"]
@@ -76,7 +76,8 @@ def _head(plan: Plan) -> Iterator[str]:
     yield f'<header><p class="kind">A plan by {_text(plan.made_by)}</p><h1>{_text(_headline(plan))}</h1>'
     yield f'<p class="lead">Chosen: <strong>{_text(plan.chosen)}</strong>, for {what} among {len(plan.candidates)} '
     yield f'configurations.</p><dl class="facts">{cards}</dl>'
-    yield f"<p>Next:</p><pre><code>onbudget serve {_text(shlex.quote(plan.model))} --plan plan.json</code></pre>"
+    command = f"onbudget serve {shlex.quote(plan.model)} --plan {shlex.quote(file)}"
+    yield f"<p>Next:</p><pre><code>{_text(command)}</code></pre>"
     yield f'<p class="aside">{_text(plan.model)}, sha256 <code>{_text(plan.sha256[:12])}</code>…<br>'
     yield f"{_text(', '.join(str(one) for one in machine if one))}<br>"
     yield f"{_text(when)}, took {show_seconds(plan.seconds)}</p></header>"
@@ -85,11 +86,13 @@ def _head(plan: Plan) -> Iterator[str]:
 def _headline(plan: Plan) -> str:
     one, budget = plan.choice, show_seconds(plan.p95_s)
     if one.measured is not None:
-        where = f"under {plan.trace}" if plan.trace or plan.peak is None else f"at {plan.peak:,.4g} requests/s"
+        where = f"under {plan.trace}" if plan.trace or plan.peak is None else f"at {show_rate(plan.peak)} requests/s"
         side = "within" if one.measured.within(plan.p95_s) else "not within"
+        if all(test.doubt or test.word == "void" for test in one.trials):
+            side = "in doubt, though measured " + side
         return f"{plan.model}: p95 {_time(one.measured.peak_s)} {where}, {side} the budget of {budget}"
     held = one.measured_limit
-    told = f"is predicted to hold {one.limit_rate:,.4g}" if held is None else f"held {held:,.4g}"
+    told = f"is predicted to hold {show_rate(one.limit_rate)}" if held is None else f"held {show_rate(held)}"
     return f"{plan.model} {told} requests/s within a p95 of {budget}"
 
 
@@ -98,7 +101,7 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str, str]]:
     one = plan.choice
     yield "budget", f"p95 ≤ {show_seconds(plan.p95_s)}", "who gets no answer counts as late"
     for load, rate, field in _loads(plan):
-        name = load if rate is None else f"{load}, {rate:,.4g}/s"
+        name = load if rate is None else f"{load}, {show_rate(rate)}/s"
         if one.measured is not None:
             test, expected = _test_at(one, rate), getattr(one.predicted, field, None)
             count = f"of {test.offered:,} requests: {_word(test)}" if test else "measured"
@@ -107,9 +110,13 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str, str]]:
         elif one.predicted is not None:
             yield f"p95 {name}", _time(getattr(one.predicted, field)), "predicted"
     if held := one.measured_limit:
-        yield "holds up to, measured", f"{held:,.4g}/s", f"predicted: {one.limit_rate:,.4g}/s, {_apart(plan, held)}"
+        yield (
+            "holds up to, measured",
+            f"{show_rate(held)}/s",
+            f"predicted: {show_rate(one.limit_rate)}/s, {_apart(plan, held)}",
+        )
     else:
-        yield "holds up to, predicted", f"{one.limit_rate:,.4g}/s", "no load test looked for its limit"
+        yield "holds up to, predicted", f"{show_rate(one.limit_rate)}/s", "no load test looked for its limit"
     if tests := [test for each in plan.candidates for test in each.trials]:
         yield "load tests", str(len(tests)), f"{sum(test.offered for test in tests):,} requests over HTTP"
 
@@ -137,7 +144,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     for one in plan.candidates:
         for trial in one.trials:
             if trial.doubt:
-                doubts.setdefault(trial.doubt, []).append(f"{named(one)} at {trial.rate:,.4g}/s")
+                doubts.setdefault(trial.doubt, []).append(f"{named(one)} at {show_rate(trial.rate)}/s")
     told = [(note, any(why in note for why in doubts)) for note in plan.notes]
     for why, tests in doubts.items():
         if not any(why in note for note in plan.notes):
@@ -203,7 +210,7 @@ def _configurations(plan: Plan) -> Iterator[str]:
 def _curves(plan: Plan, drawn: Sequence[str]) -> Iterator[str]:
     if "capacity" in drawn:
         yield "<h2>How much it holds</h2>" + _figure("capacity", 440)
-    if rows := [[named(one), f"{rate:,.4g}/s", _time(p95)] for one in plan.candidates for rate, p95 in one.curve]:
+    if rows := [[named(one), f"{show_rate(rate)}/s", _time(p95)] for one in plan.candidates for rate, p95 in one.curve]:
         yield _more("The predicted curves", ["configuration", "rate", "p95, predicted"], rows)
 
 
@@ -214,7 +221,7 @@ def _tests(plan: Plan) -> Iterator[str]:
         for test in sorted(one.trials, key=lambda test: test.rate):
             shares = _percent(test.in_budget), _percent(test.refused)
             seen = _time(test.p95_s), _range(test), _word(test)
-            rows.append((named(one), f"{test.rate:,.4g}/s", f"{test.offered:,}", *shares, *seen))
+            rows.append((named(one), f"{show_rate(test.rate)}/s", f"{test.offered:,}", *shares, *seen))
     if rows:
         yield "<h2>Load tests</h2><p>Requests came as scheduled, however slow the answers were. Where more than 5 % "
         yield "got no answer, p95 has no bound.</p>" + _table("All load tests", columns, rows)
@@ -226,7 +233,7 @@ def _costs(plan: Plan, drawn: Sequence[str]) -> Iterator[str]:
     for name, points in shapes(plan).items():
         for p in points:
             times = _time(p.median_s), _time(p.q90_s), _time(p.median_s / p.batch)
-            rows.append((name, p.batch, f"{p.runs:,}", *times, f"{p.items_per_s:,.4g}"))
+            rows.append((name, p.batch, f"{p.runs:,}", *times, f"{p.items_per_s:,.0f}"))
     if rows:
         yield f"<h2>What a run costs</h2><p>Runs of {_text(plan.model)}, timed with all lanes busy.</p>"
         yield f'<div class="pair">{"".join(_figure(name, 300) for name in ("runs", "items") if name in drawn)}</div>'
@@ -265,7 +272,7 @@ def _range(test: Trial) -> str:
 
 
 def _rate(rate: float | None) -> str:
-    return _NONE if rate is None else f"{rate:,.4g}/s" if rate else "none"
+    return _NONE if rate is None else f"{show_rate(rate)}/s" if rate else "none"
 
 
 def _text(value: object) -> str:

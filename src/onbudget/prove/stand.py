@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -26,6 +27,7 @@ from onbudget.core.errors import TargetError
 from onbudget.core.histogram import percentile
 from onbudget.core.overheads import Overheads
 from onbudget.core.plan import Configuration, Trial
+from onbudget.core.traffic import Floats
 from onbudget.engine.children import Server, on_cores
 from onbudget.prove.load import LoadOptions, Run, run_load
 
@@ -82,25 +84,30 @@ class Stand:
         arguments = ("onbudget", "serve", str(model), "--port=0", f"--p95={self.budget_s}s", *flags)
         return self._stack.enter_context(Server(f"{model.name}, {configuration}", arguments, self.cores)).url()
 
-    def load(self, url: str, seconds: float, *, rate: float | None = None, trace: str = "", seed: int = 0) -> Run:
-        """Offer `rate` a second, or the first `seconds` of a trace."""
-        options = LoadOptions(
-            url=url,
-            rate=rate,
-            trace=trace,
-            duration=seconds,
-            warmup=0.0 if trace else SETTLE_S,
+    def load(self, url: str, seconds: float, *, rate: float, seed: int = 0) -> Run:
+        """Offer `rate` a second for so long, after a moment that is not judged."""
+        return self._load(LoadOptions(url=url, rate=rate, duration=seconds, warmup=SETTLE_S, seed=seed))
+
+    def replay(self, url: str, moments: Floats) -> Run:
+        """Send requests at these moments, in seconds from the start."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "trace.txt"
+            file.write_text("".join(f"{moment:.6f}\n" for moment in moments))
+            return self._load(LoadOptions(url=url, trace=str(file), warmup=0.0))
+
+    def _load(self, options: LoadOptions) -> Run:
+        options = replace(
+            options,
             p95=self.budget_s,
             data=self.payload.data,
             format=self.payload.format,
             timeout=max(1.0, GIVE_UP * self.budget_s),
-            seed=seed,
         )
         with on_cores(self.ours):
             run = run_load(options)
         if run.ending.partial:
             raise KeyboardInterrupt
-        self._drained(url)
+        self._drained(options.url)
         return run
 
     def trial(self, runs: Sequence[Run]) -> Trial:

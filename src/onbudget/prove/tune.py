@@ -8,6 +8,7 @@ What is picked is picked by what was measured live. A step that runs out of time
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -204,9 +205,8 @@ class Tuning:
                 raise Infeasible(wall(found, self.budget_s, self.demand))
             return ranked(found, self.budget_s)
         found = []
-        for index, one in enumerate(sorted(every, key=lambda one: -one.forecast.capacity)):
-            if found and self.left(PREDICTED) < 0:
-                self.notes.append(f"{len(every) - index} configurations were not simulated: --time-budget was used up")
+        for index, one in enumerate(_in_turns(every)):
+            if self._out_of_time(len(found), len(every) - index):
                 break
             self.say(f"predicting {one.model}: {one.configuration}")
             found.append(replace(one, loads=self.demand.expected(one.forecast)))
@@ -216,22 +216,24 @@ class Tuning:
         return best
 
     def _limits(self, every: Sequence[Outlook]) -> list[Outlook]:
-        """Limit rates; whoever has less capacity than the finalists' limit rates is left out.
-
-        The roomiest first, and all deadlines before greedy.
-        """
+        """Limit rates; whoever has less capacity than the finalists' limit rates is left out."""
         found: list[Outlook] = []
-        order = sorted(every, key=lambda one: (one.configuration.policy == "greedy", -one.forecast.capacity))
-        for index, one in enumerate(order):
+        for index, one in enumerate(_in_turns(every)):
             bars = sorted((o.limit_rate or 0.0 for o in found), reverse=True)[: self.options.finalists]
             if len(bars) == self.options.finalists and one.forecast.capacity < bars[-1]:
                 continue
-            if found and self.left(PREDICTED) < 0:
-                self.notes.append(f"{len(order) - index} configurations were not simulated: --time-budget was used up")
+            if self._out_of_time(len(found), len(every) - index):
                 break
             self.say(f"predicting {one.model}: {one.configuration}")
             found.append(one.limited())
         return found
+
+    def _out_of_time(self, done: int, left: int) -> bool:
+        """Whether predictions end here; there is always time for as many as go to the finals."""
+        if done < self.options.finalists or self.left(PREDICTED) >= 0:
+            return False
+        self.notes.append(f"{left} configurations were not simulated: --time-budget was used up")
+        return True
 
     # ---- 4. live --------------------------------------------------------------------------------------------------
 
@@ -242,32 +244,46 @@ class Tuning:
         for one in best[: self.options.finalists]:
             self.say(f"starting {one.model}: {one.configuration}")
             finalists.append(Finalist(one, self.stand.serve(files[one.model], one.configuration)))
-        play(finalists, self.stand, self.demand, self.options.trace, lambda: self.left(FINISHED), self.say)
+        play(finalists, self.stand, self.demand, lambda: self.left(FINISHED), self.say)
         return finalists
 
 
-def tune(paths: Sequence[Path], options: TuneOptions, say: Say) -> Plan:
+def _in_turns(every: Sequence[Outlook]) -> list[Outlook]:
+    """The order to predict in, since time may run out: of each variant in turn, deadlines first, the roomiest first."""
+    order = sorted(every, key=lambda one: (one.configuration.policy == "greedy", -one.forecast.capacity))
+    ranks: Counter[str] = Counter()
+    placed: list[tuple[int, int, Outlook]] = []
+    for one in order:
+        placed.append((ranks[one.model], len(placed), one))
+        ranks[one.model] += 1
+    return [one for _, _, one in sorted(placed, key=lambda told: told[:2])]
+
+
+def tune(paths: Sequence[Path], options: TuneOptions, say: Say, notes: list[str] | None = None) -> Plan:
     """Tune the model in `paths`, or the best of several variants of it, for this machine.
 
+    `notes` is filled with what a reader should know, also where there is no plan in the end.
     Infeasible names the wall and the nearest budget and rate; UsageError, BundleError and TargetError as in the steps.
     """
+    if twice := [str(path) for path, count in Counter(paths).items() if count > 1]:
+        raise UsageError(f"{twice[0]} is given twice; variants are different files")
     if options.p95 is None:
         raise UsageError("tune holds a budget, so it needs one: add --p95 20ms")
     began, started = time.monotonic(), datetime.now(UTC)
     cores, ours = split_cores(options.cores) if options.cores else (frozenset[int](), frozenset[int]())
     if options.cores and not cores and options.cores != Machine.read().threads():
         raise UsageError(f"--cores {options.cores}: this process may use {Machine.read().threads()}, so give fewer")
-    demand = Demand(options.quiet, options.peak, _moments(options))
+    moments, stretch = _window(options)
+    demand = Demand(options.quiet, options.peak, moments)
     with on_cores(cores):
         machine = Machine.read()
     payload = Payload(options.data, options.format)
     with Stand(options.p95, payload, cores, ours, machine.cores()) as stand:
-        work = Tuning(options, say, stand, machine, demand, began)
+        work = Tuning(options, say, stand, machine, demand, began, [] if notes is None else notes)
         variants = work.profiled(paths)
         overheads = work.learnt(variants)
-        if demand.moments is not None:
-            seconds = float(demand.moments[-1])
-            work.notes.append(f"of {options.trace} the first {seconds:.3g} s were used: {len(demand.moments)} requests")
+        if stretch:
+            work.notes.append(stretch)
         every = [one for variant in variants for one in work.outlooks_of(variant, overheads)]
         best = work.predicted(every)
         finalists = work.proved(best, variants)
@@ -275,19 +291,20 @@ def tune(paths: Sequence[Path], options: TuneOptions, say: Say) -> Plan:
     return _plan(work, variants, best, finalists, chosen, overheads, started)
 
 
-def _moments(options: TuneOptions) -> Floats | None:
-    """When a trace's requests come, as far as a load test of it can last; None without a trace."""
+def _window(options: TuneOptions) -> tuple[Floats | None, str]:
+    """When a trace's requests come in its busiest stretch that a load test can last, and what it is; None without one.
+
+    The stretch with the most requests, counted from its first one.
+    """
     if not options.trace:
-        return None
+        return None, ""
     longest = options.time_budget * (FINISHED - PREDICTED) / options.finalists
     offsets = np.array(plan(LoadOptions(trace=options.trace, warmup=0.0)).offsets)
-    found: Floats = offsets[offsets <= longest]
-    if not len(found):
-        raise UsageError(
-            f"{options.trace}: its first request comes after {offsets[0]:g} s, and each of {options.finalists} load "
-            f"tests lasts {longest:.3g} s; give a longer --time-budget"
-        )
-    return found
+    ends = np.searchsorted(offsets, offsets + longest, side="right")
+    first = int(np.argmax(ends - np.arange(len(offsets))))
+    found: Floats = offsets[first : ends[first]]
+    told = f"of {options.trace} the busiest {longest:.3g} s were used, from {found[0]:.4g} s on: {len(found)} requests"
+    return found - found[0], told if len(found) < len(offsets) else ""
 
 
 def _picked(finalists: Sequence[Finalist], work: Tuning) -> Finalist:
@@ -311,6 +328,20 @@ def _best(finalists: Sequence[Finalist], work: Tuning) -> Finalist | None:
         held = [one for one in finalists if one.measured_limit]
         return max(held, key=lambda one: one.measured_limit or 0.0, default=None)
     return pick({one: one.measured for one in finalists if one.measured}, work.budget_s)
+
+
+def _far_off(chosen: Finalist) -> list[str]:
+    """A sentence where what was measured is not what was predicted."""
+    one, loads = chosen.outlook, chosen.outlook.loads
+    if chosen.measured_limit and one.limit_rate and not 0.5 < chosen.measured_limit / one.limit_rate < 2:
+        return [
+            f"live it held {chosen.measured_limit:,.0f} requests/s where {one.limit_rate:,.0f} were predicted: "
+            "on shared cores, or on a busy machine, predictions are too high"
+        ]
+    if chosen.measured and loads and chosen.measured.peak_s > 2 * loads.peak_s:
+        told = f"{units.show_seconds(chosen.measured.peak_s)} where {units.show_seconds(loads.peak_s)} was predicted"
+        return [f"live the p95 at peak was {told}: the limit rate is likely to be too high as well"]
+    return []
 
 
 def _plan(
@@ -338,6 +369,7 @@ def _plan(
             trials=tuple(seen.trials),
         )
 
+    work.notes += _far_off(chosen)
     return Plan(
         model=own.name,
         sha256=own.profile.sha256,

@@ -29,14 +29,13 @@ CELL = 1.0  # seconds between copies
 class Counts:
     """All counts of one moment; `failed` are requests by how they ended, answers excepted. CPU in seconds.
 
-    `model` is what the runs would have taken by the curve known at the start; `aside` is the CPU of predicting.
+    `model` is what the runs would have taken by the curve known at the start.
     """
 
     at: float
     process_cpu: float
     lanes_cpu: float
     model: float
-    aside: float
     accepted: int
     batches: int
     rows: int
@@ -54,7 +53,6 @@ class Live:
         self.p95 = p95
         self.accepted = 0  # requests that were let in and have ended
         self.lanes_cpu = 0.0  # of the lanes' threads while they worked on batches
-        self.aside = 0.0  # CPU seconds of predicting, which are no request's
         self.cost: Cost | None = None  # of runs, as known at the start
         self.predicted: float | None = None  # requests a second at which p95 reaches the budget, once it is known
         self.steady = 0.0  # from when on the process does nothing but serve
@@ -109,7 +107,6 @@ class Live:
             process_cpu,
             self.lanes_cpu,
             self._model,
-            self.aside,
             self.accepted,
             self._batches,
             self._rows,
@@ -153,7 +150,7 @@ def _spell(then: Counts, now: Counts) -> Spell:
         batches=now.batches - then.batches,
         model_s=now.model - then.model,
         lanes_s=lanes,
-        other_s=max(0.0, now.process_cpu - then.process_cpu - lanes - (now.aside - then.aside)),
+        other_s=max(0.0, now.process_cpu - then.process_cpu - lanes),
     )
 
 

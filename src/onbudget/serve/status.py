@@ -7,18 +7,20 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onbudget.core.forecast import Forecast
 from onbudget.core.overheads import Learnt, learn
 from onbudget.core.plan import Configuration
+from onbudget.serve.foresee import limit_rate
 from onbudget.serve.live import Counts, Live
 
 if TYPE_CHECKING:
     from onbudget.serve.models import Model
 
 log = logging.getLogger("onbudget")
-AGAIN = 10.0  # seconds between two predictions: one takes a tenth of a second and more of a core
+AGAIN = 10.0  # seconds between two predictions: one takes some tenths of a second of a core
 
 _OPEN = {"type": "object"}
 _RATE = {"type": ["number", "null"], "description": "The most requests of one item a second within the budget."}
@@ -92,7 +94,7 @@ class Status:
         }
 
     def _predict(self, model: Model, current: Counts) -> None:
-        """Learn the overheads and have the limit rate computed by a thread, at most every 10 s."""
+        """Learn the overheads and have the limit rate computed elsewhere, at most every 10 s."""
         if model.settings.threads > 1 or model.cost is None:
             return  # with more threads a batch's CPU is its calling thread's: the others' would be taken for the loop's
         if self._busy or current.at < self._next:
@@ -105,16 +107,14 @@ class Status:
             return
         self._busy = True
         asked = forecast(model, learnt, model.settings.p95, current.at)
-        asyncio.get_running_loop().run_in_executor(None, self._work, asked.quick_limit_rate)
+        asyncio.get_running_loop().run_in_executor(None, self._work, partial(limit_rate, asked))
 
     def _work(self, compute: Callable[[], float]) -> None:
-        began = time.thread_time()
         try:
             self._live.predicted = compute()
         except Exception:
             log.exception("the limit rate could not be predicted; /status keeps the last one")
         finally:
-            self._live.aside += time.thread_time() - began
             self._busy = False
 
 
