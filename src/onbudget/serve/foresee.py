@@ -1,7 +1,8 @@
 """The limit rate, predicted in a process of its own: a thread would share the interpreter's lock with every answer.
 
-A server's answers waited for such a thread up to 0.4 s. So `/status` starts `python -m onbudget.serve.foresee`, the
-least urgent of all processes, with the forecast as JSON on stdin; it prints the rate.
+Beside such a thread a round of the event loop took up to 0.19 s (benchmarks/bench_foresee.py). So `/status` starts
+`python -m onbudget.serve.foresee`, the least urgent of all processes, with the forecast as JSON on stdin; it prints the
+rate.
 """
 
 from __future__ import annotations
