@@ -132,5 +132,7 @@ def test_no_child_is_left_behind(demo: Run, mark: str, sig: signal.Signals) -> N
     process.send_signal(sig)
     _, err = process.communicate(timeout=30)
     assert process.returncode == (-sig if sig == signal.SIGKILL else 130)
+    # where it is told in the middle of an import, Python warns of the module's file, as it is run with all warnings
+    err = re.sub(r"Exception ignored in:.*?\nResourceWarning: unclosed file[^\n]*\n", "", err, flags=re.DOTALL)
     assert "Traceback" not in err
     assert _none_left(mark)
