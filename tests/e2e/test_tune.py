@@ -88,6 +88,7 @@ def test_what_cannot_be_held_ends_with_13_and_no_plan(tiles: Tiles, tmp_path: Pa
     [
         (("--quiet", "20/s"), "--quiet and --peak belong together"),
         (("--quiet", "90/s", "--peak", "20/s"), "is more than --peak"),
+        (("--quiet", "0.01/s", "--peak", "9/s"), "--quiet 0.01/s is too few requests to tell a p95 by: give 2/s"),
         (("--policies", "timer"), "policies are deadline, greedy, not 'timer'"),
         (("--trace", "t.txt", "--quiet", "1/s", "--peak", "2/s"), "--trace has its own times"),
         (("--trace", "nowhere.txt"), "nowhere.txt cannot be read"),
@@ -123,6 +124,16 @@ def test_a_trace_is_replayed(tiles: Tiles, tmp_path: Path) -> None:
     assert plan.choice.measured is not None
     assert plan.choice.measured.peak_s <= 0.5
     assert "the busiest" not in " ".join(plan.notes)  # it was short enough to be replayed whole
+
+
+def test_a_trace_of_too_few_requests_is_refused_before_anything_runs(tiles: Tiles, tmp_path: Path) -> None:
+    """Exit code 2 and how many there are."""
+    trace = tmp_path / "quiet.txt"
+    trace.write_text("0\n0.5\n")
+    code, _, said = tune(tiles.bundle, "--p95", "500ms", "--trace", trace)
+    assert code == 2
+    assert "have 2 requests, and a p95 wants 20" in said
+    assert "profiling" not in said
 
 
 def test_of_a_long_trace_the_busiest_stretch_is_replayed(tiles: Tiles, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def test_the_time_is_kept() -> None:
     run(stand, finalists(1000), Demand(quiet=10.0, peak=400.0), seconds=30.0)
     assert stand.loads[0][1] * stand.loads[0][2] == 140  # more than its share of the time
     stand.loads.clear()
-    run(stand, finalists(1000), Demand(quiet=0.1, peak=400.0), seconds=20.0)
-    assert sum(seconds + SETTLE_S for _, _, seconds in stand.loads) < 35
+    run(stand, finalists(1000), Demand(quiet=2.0, peak=400.0), seconds=1.0)
+    assert stand.loads[0][1] * stand.loads[0][2] == 20  # below that nothing is said of a p95, however short the time
 
 
 def test_one_load_for_both_is_offered_once() -> None:

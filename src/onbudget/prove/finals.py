@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from onbudget.core.bracket import holds, limit_of, next_rate
 from onbudget.core.candidates import Demand, Outlook
+from onbudget.core.confidence import FEWEST
 from onbudget.core.pick import Loads
 from onbudget.core.plan import Trial
 from onbudget.core.traffic import Floats
@@ -26,6 +27,7 @@ STEPS = 4  # load tests in the search for one limit rate
 BEGIN = 0.9  # of the predicted limit rate
 LEAST_S, MOST_S = 1.0, 15.0  # of one load test
 QUIET_SHARE = 0.3  # of the time for the loads; few requests need long to tell a p95, and all agree at quiet
+QUIETEST = 2.0  # requests a second: fewer tell nothing in MOST_S
 _FEW = 140  # requests that tell a p95, at the least
 
 
@@ -66,7 +68,8 @@ def _loads(finalists: Sequence[Finalist], stand: Stand, rates: tuple[float, floa
         if rate in found:
             continue  # quiet and peak are one
         enough = min(_FEW / rate, 2 * whole * share)  # a p95 wants requests, but not all the time that there is
-        seconds = min(MOST_S, max(LEAST_S, enough / rounds, whole * share / rounds - SETTLE_S))
+        least = max(LEAST_S, FEWEST / rate)
+        seconds = min(MOST_S, max(least, enough / rounds, whole * share / rounds - SETTLE_S))
         runs: dict[Finalist, list[Run]] = {one: [] for one in finalists}
         for turn in range(rounds):
             for one in (finalists, finalists[::-1])[turn]:

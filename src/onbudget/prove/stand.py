@@ -43,6 +43,7 @@ class Payload:
 
     data: str = ""
     format: str = "json"
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class Stand:
         return self._stack.enter_context(Server(f"{model.name}, {configuration}", arguments, self.cores)).url()
 
     def load(self, url: str, seconds: float, *, rate: float, seed: int = 0) -> Run:
-        """Offer `rate` a second for so long, after a moment that is not judged."""
+        """Offer `rate` a second for so long, after a moment that is not judged; `seed` is added to the payload's."""
+        seed += self.payload.seed
         return self._load(LoadOptions(url=url, rate=rate, duration=seconds, warmup=SETTLE_S, seed=seed))
 
     def replay(self, url: str, moments: Floats) -> Run:
@@ -93,7 +95,7 @@ class Stand:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.txt"
             file.write_text("".join(f"{moment:.6f}\n" for moment in moments))
-            return self._load(LoadOptions(url=url, trace=str(file), warmup=0.0))
+            return self._load(LoadOptions(url=url, trace=str(file), warmup=0.0, seed=self.payload.seed))
 
     def _load(self, options: LoadOptions) -> Run:
         options = replace(

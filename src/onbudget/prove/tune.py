@@ -19,6 +19,7 @@ import numpy as np
 from onbudget import __version__
 from onbudget.core import units
 from onbudget.core.candidates import Demand, Outlook, Shape, outlooks, ranked, wall
+from onbudget.core.confidence import FEWEST
 from onbudget.core.cost import Cost
 from onbudget.core.errors import Infeasible, MeasurementInvalid, UsageError
 from onbudget.core.options import option
@@ -28,7 +29,7 @@ from onbudget.core.profile import Profile
 from onbudget.core.traffic import Floats
 from onbudget.engine.children import on_cores, split_cores
 from onbudget.engine.machine import Machine
-from onbudget.prove.finals import Finalist, play
+from onbudget.prove.finals import QUIETEST, Finalist, play
 from onbudget.prove.load import LoadOptions, plan
 from onbudget.prove.profile import ProfileOptions, counts, profile_file
 from onbudget.prove.settings import above_zero, whole
@@ -102,6 +103,11 @@ class TuneOptions:
             raise UsageError(f"--quiet {self.quiet:g}/s is more than --peak {self.peak:g}/s; change them over")
         if self.trace and self.peak is not None:
             raise UsageError("--trace has its own times; leave out --quiet and --peak")
+        if self.quiet is not None and self.quiet < QUIETEST:
+            raise UsageError(
+                f"--quiet {self.quiet:g}/s is too few requests to tell a p95 by: give {QUIETEST:g}/s or more, "
+                "under which hardly any waits for another either"
+            )
 
 
 @dataclass(slots=True)
@@ -177,7 +183,7 @@ class Tuning:
             return usual()
         self.say(f"{variant.name}: {rate:,.0f} requests/s for {seconds:.0f} s, to learn what one costs beside its run")
         url = self.stand.serve(variant.path, first.configuration)
-        self.stand.load(url, seconds, rate=rate, seed=self.options.seed)
+        self.stand.load(url, seconds, rate=rate)
         found = self.stand.learn(url, variant.costs[shape])
         self.stand.close()
         if found is None:
@@ -277,7 +283,7 @@ def tune(paths: Sequence[Path], options: TuneOptions, say: Say, notes: list[str]
     demand = Demand(options.quiet, options.peak, moments)
     with on_cores(cores):
         machine = Machine.read()
-    payload = Payload(options.data, options.format)
+    payload = Payload(options.data, options.format, options.seed)
     with Stand(options.p95, payload, cores, ours, machine.cores()) as stand:
         work = Tuning(options, say, stand, machine, demand, began, [] if notes is None else notes)
         variants = work.profiled(paths)
@@ -303,6 +309,11 @@ def _window(options: TuneOptions) -> tuple[Floats | None, str]:
     ends = np.searchsorted(offsets, offsets + longest, side="right")
     first = int(np.argmax(ends - np.arange(len(offsets))))
     found: Floats = offsets[first : ends[first]]
+    if len(found) < FEWEST:
+        raise UsageError(
+            f"{options.trace}: its busiest {longest:.3g} s have {len(found)} requests, and a p95 wants {FEWEST}; give "
+            "a busier trace, or a longer --time-budget"
+        )
     told = f"of {options.trace} the busiest {longest:.3g} s were used, from {found[0]:.4g} s on: {len(found)} requests"
     return found - found[0], told if len(found) < len(offsets) else ""
 
