@@ -23,7 +23,7 @@ from onbudget.core.forecast import Forecast
 from onbudget.core.overheads import Overheads
 from onbudget.core.plan import Configuration
 from onbudget.engine.machine import facts
-from onbudget.serve.foresee import limit_rate
+from onbudget.serve.foresee import Foresight
 
 FORECAST = Forecast(
     cost=Cost.of({1: 0.0003, 2: 0.0005, 4: 0.001, 8: 0.002, 16: 0.0042}),
@@ -35,7 +35,7 @@ FORECAST = Forecast(
 BESIDE: dict[str, Callable[[], Any]] = {
     "nothing": lambda: time.sleep(0.5),
     "thread": FORECAST.quick_limit_rate,
-    "process": lambda: limit_rate(FORECAST),
+    "process": lambda: Foresight().limit_rate(FORECAST),
 }
 
 

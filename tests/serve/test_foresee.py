@@ -11,7 +11,7 @@ from onbudget.core.cost import Cost
 from onbudget.core.forecast import Forecast
 from onbudget.core.overheads import Overheads
 from onbudget.core.plan import Configuration
-from onbudget.serve.foresee import limit_rate, read, told
+from onbudget.serve.foresee import Foresight, read, told
 
 FORECAST = Forecast(
     cost=Cost.of({1: 0.001, 8: 0.004}),
@@ -25,7 +25,7 @@ FORECAST = Forecast(
 
 def test_it_is_what_would_be_computed_here() -> None:
     """To the last digit."""
-    assert limit_rate(FORECAST) == FORECAST.quick_limit_rate()
+    assert Foresight().limit_rate(FORECAST) == FORECAST.quick_limit_rate()
 
 
 @pytest.mark.parametrize("one", [FORECAST, replace(FORECAST, inline=False, cores=2.5, demote=True, budget_s=0.1)])
@@ -38,4 +38,12 @@ def test_a_child_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its exit code and its last words."""
     monkeypatch.setattr("onbudget.serve.foresee.told", lambda _: {"cost": {}})
     with pytest.raises(RuntimeError, match=r"(?s)ended with 1: .*points"):
-        limit_rate(FORECAST)
+        Foresight().limit_rate(FORECAST)
+
+
+def test_one_that_is_stopped_ends_at_once() -> None:
+    """Before its child is there, or while that computes: it is killed."""
+    stopped = Foresight()
+    stopped.stop()
+    with pytest.raises(RuntimeError, match="ended with -9"):
+        stopped.limit_rate(FORECAST)

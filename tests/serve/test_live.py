@@ -14,6 +14,7 @@ from onbudget.core.late import Spare
 from onbudget.core.overheads import Overheads, learn
 from onbudget.core.plan import Configuration
 from onbudget.core.queue import Group, Queue
+from onbudget.serve.foresee import Foresight
 from onbudget.serve.lanes import Batch
 from onbudget.serve.live import Live
 from onbudget.serve.settings import Settings
@@ -244,7 +245,7 @@ def test_the_limit_is_predicted_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(asked)
         return 123.0
 
-    monkeypatch.setattr("onbudget.serve.status.limit_rate", counted)
+    monkeypatch.setattr(Foresight, "limit_rate", lambda _, asked: counted(asked))
 
     async def go() -> None:
         live = Live(0.02)
@@ -286,7 +287,7 @@ def test_a_prediction_that_fails_keeps_the_last_one(
     def broken(*given: Any) -> float:
         raise ValueError("no such rate")
 
-    monkeypatch.setattr("onbudget.serve.status.limit_rate", broken)
+    monkeypatch.setattr(Foresight, "limit_rate", broken)
 
     async def go() -> None:
         live = Live(0.02)

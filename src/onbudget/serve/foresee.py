@@ -23,14 +23,42 @@ LEAST_URGENT = 19
 TIMEOUT_S = 120.0  # of a core that a busy server leaves nothing of
 
 
-def limit_rate(forecast: Forecast) -> float:
-    """`forecast.quick_limit_rate()`, from a child; RuntimeError with its last words where it fails."""
-    asked = json.dumps(told(forecast))
-    command = [sys.executable, "-P", "-m", "onbudget.serve.foresee"]  # -P: no module of the current folder
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # noqa: S603 - our own interpreter and our own module
-    if done.returncode:
-        raise RuntimeError(f"the forecast's process ended with {done.returncode}: {done.stderr[-500:]}")
-    return float(done.stdout)
+class Foresight:
+    """Asks the child, one at a time; `limit_rate` blocks its thread, `stop` may come from another."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._child: subprocess.Popen[str] | None = None
+
+    def limit_rate(self, forecast: Forecast) -> float:
+        """`forecast.quick_limit_rate()`, from a child; RuntimeError, with its last words, where it fails or ends."""
+        asked = json.dumps(told(forecast))
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "onbudget.serve.foresee"],  # -P: no module of the current folder
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,  # Ctrl-C is ours
+        ) as child:
+            self._child = child
+            if self.stopped:
+                child.kill()
+            try:
+                answer, said = child.communicate(asked, TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise
+        if child.returncode:
+            raise RuntimeError(f"the forecast's process ended with {child.returncode}: {said[-500:]}")
+        return float(answer)
+
+    def stop(self) -> None:
+        """End it: a server that stops waits for nobody who only predicts."""
+        self.stopped = True
+        if self._child is not None and self._child.poll() is None:
+            self._child.kill()
 
 
 def told(forecast: Forecast) -> dict[str, Any]:

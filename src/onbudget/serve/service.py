@@ -85,7 +85,7 @@ class Service:
         """
         if self.state == "stopped":
             self.state, self.error, self.model, self._drain_by, self._starting = "loading", None, None, None, None
-            self._gate = None
+            self._gate, self._status = None, Status(self.metrics.live)
         if self._starting is None:
             self._loop = asyncio.get_running_loop()
             self._starting = self._loop.create_task(self._start())
@@ -143,6 +143,7 @@ class Service:
     async def stop(self) -> None:
         """Answer what was accepted, for as long as `drain_timeout` allows; then end the lanes."""
         self.drain()
+        self._status.foresight.stop()
         if self._starting is not None and not self._starting.done():
             with contextlib.suppress(Exception):  # it was told to whoever waits for `start`, and is in `error`
                 await self._starting

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from onbudget.core.forecast import Forecast
 from onbudget.core.overheads import Learnt, learn
 from onbudget.core.plan import Configuration
-from onbudget.serve.foresee import limit_rate
+from onbudget.serve.foresee import Foresight
 from onbudget.serve.live import Counts, Live
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Status:
         self._learnt: Learnt | None = None  # the last known: it outlives the traffic that it was learned from
         self._next = 0.0  # when a prediction may be made again
         self._busy = False
+        self.foresight = Foresight()
 
     def body(self, model: Model, state: str, now: float) -> dict[str, Any]:
         """JSON-ready; `now` is monotonic. Starts a prediction where one is due, for whoever asks later."""
@@ -107,12 +108,14 @@ class Status:
             return
         self._busy = True
         asked = forecast(model, learnt, model.settings.p95, current.at)
-        asyncio.get_running_loop().run_in_executor(None, self._work, partial(limit_rate, asked))
+        asyncio.get_running_loop().run_in_executor(None, self._work, partial(self.foresight.limit_rate, asked))
 
     def _work(self, compute: Callable[[], float]) -> None:
         try:
             self._live.predicted = compute()
         except Exception:
+            if self.foresight.stopped:
+                return
             log.exception("the limit rate could not be predicted; /status keeps the last one")
         finally:
             self._busy = False
