@@ -9,12 +9,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from onbudget.core.cost import Cost
 from onbudget.core.errors import TargetError
 from onbudget.core.records import Ending
-from onbudget.prove.load import Run
+from onbudget.prove.load import LoadOptions, Run
 from onbudget.prove.stand import Payload, Stand
 from tests.prove.test_report import run
 
@@ -103,3 +104,21 @@ def test_a_server_that_does_not_answer_is_told(server: tuple[str, dict[str, Any]
         ALONE.learn(url, Cost.of({1: 0.001}))
     with pytest.raises(TargetError, match="does not answer"):
         ALONE.learn("http://127.0.0.1:1", Cost.of({1: 0.001}))
+
+
+def test_the_payloads_seed_is_in_every_load_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds differ from each other by their own; another payload's seed makes all of them others."""
+    seeds: list[int | None] = []
+
+    def loaded(options: LoadOptions) -> Run:
+        seeds.append(options.seed)
+        return run()
+
+    monkeypatch.setattr("onbudget.prove.stand.run_load", loaded)
+    monkeypatch.setattr(Stand, "_drained", lambda *_: None)
+    for seed in (0, 70):
+        stand = Stand(0.02, Payload(seed=seed), frozenset(), frozenset(), 1.0)
+        stand.load("http://x", 1.0, rate=100.0)
+        stand.load("http://x", 1.0, rate=100.0, seed=1)
+        stand.replay("http://x", np.array([0.1, 0.2]))
+    assert seeds == [0, 1, 0, 70, 71, 70]

@@ -251,3 +251,20 @@ def test_a_batch_that_outlives_its_loop_ends_quietly(spin: Path, caplog: pytest.
     assert service.model is not None
     service.model.lanes.stop()
     assert not service.hung
+
+
+def test_a_service_that_stops_waits_for_no_prediction(spin: Path) -> None:
+    """What predicts for /status is stopped with it; in another life it predicts again."""
+
+    async def go() -> None:
+        service = Service(spin, Settings(lanes=1))
+        await service.start()
+        first = service._status.foresight
+        assert not first.stopped
+        await service.stop()
+        assert first.stopped
+        await service.start()
+        assert not service._status.foresight.stopped
+        await service.stop()
+
+    asyncio.run(go())
