@@ -137,15 +137,15 @@ def test_a_callers_own_deadline_counts() -> None:
 
 @given(st.lists(st.floats(0.001, 0.1), min_size=1, max_size=40), st.integers(1, 8))
 def test_who_is_let_in_is_in_time_whatever_deadlines_the_others_bring(withins: list[float], most: int) -> None:
-    """With exact costs a deadline tighter than those that wait costs nobody theirs: whoever is let in is in time."""
+    """With exact costs nobody is let in who costs another theirs, tighter or looser: whoever is let in is in time."""
     deadline, queue = policy(max_batch=most), queue_of()
     let_in = 0
-    for within in sorted(withins, reverse=True):
+    for within in withins:
         try:
             deadline.admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, within=within)
         except Shed:
             continue
-        group = Group(0.0, 1, lambda group: None, deadline=within)
+        group = Group(0.0, 1, lambda group: None, deadline=within, own=True)
         group.add(None)
         queue.offer(group)
         let_in += 1
@@ -158,6 +158,30 @@ def test_who_is_let_in_is_in_time_whatever_deadlines_the_others_bring(withins: l
         assert all(now <= t.group.deadline + 1e-9 for t in taken)
         let_in -= len(taken)
     assert let_in == 0
+
+
+def test_one_with_more_time_does_not_cost_another_its_batch() -> None:
+    """Behind a run of 2 ms waits one that must run alone, due in 4 ms: who would then be late is refused, and told why."""
+    tight = Group(0.0, 1, lambda group: None, deadline=0.004, own=True)
+    tight.add(None)
+    queue = queue_of()
+    queue.offer(tight)
+    with pytest.raises(Shed, match="another caller's late") as refused:
+        policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)
+    assert (refused.value.reason, refused.value.retry_after_s) == ("late", pytest.approx(0.002))
+    policy(budget=0.006).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)  # there is time for a run of its own
+    queue.withdraw(tight)
+    queue.close(tight)
+    policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)
+
+
+def test_one_that_is_lost_already_keeps_nobody_out() -> None:
+    """A lone request runs though its caller's deadline can't be met, and is no reason to refuse who comes meanwhile."""
+    lost = Group(0.0, 1, lambda group: None, deadline=0.001, own=True)
+    lost.add(None)
+    queue = queue_of()
+    queue.offer(lost)
+    policy().admit(queue, IDLE, 1, age=0.0, now=0.0)
 
 
 def queue_by_class(*waiting: tuple[int, float]) -> Queue:

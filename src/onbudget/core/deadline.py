@@ -17,7 +17,7 @@ from onbudget.core.late import BACKLOG, Spare
 from onbudget.core.policy import Drop, Entry, Running, Take, Wait, lone, urgent
 from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Queue
-from onbudget.core.schedule import choose, finish
+from onbudget.core.schedule import choose, finish, given_up
 
 MARGIN = 1.1  # on a run's predicted time; at 1.5 times the capacity 2.3-2.9 % of the admitted are late, at 1.0 7 %
 RESERVE_S, RESERVE = 0.0003, 0.03  # seconds, and a part of the budget, for reading and replying
@@ -93,7 +93,8 @@ class Deadline:
         budget = self.budget if within is None else within
         left = budget - self.reserve - age
         end = finish(free, queue.ahead(priority), items, self.max_batch, seconds)
-        if end <= left:
+        crowds = end <= left and queue.own > 0 and self._crowds(queue, free, [(priority, left)] * items, now, seconds)
+        if end <= left and not crowds:
             if spare is not None and not look:
                 spare.asked += 1
             return Entry.WAITS
@@ -110,11 +111,34 @@ class Deadline:
                 spare.count(late)
             if late:
                 return Entry.LATE
+        if crowds:
+            raise Shed(
+                "its answer would make another caller's late, who has less time and came before",
+                reason="late",
+                retry_after_s=seconds(items),
+            )
         raise Shed(
             f"the answer would come {(end - left) * 1e3:.1f} ms after the {_named(within)} of {budget * 1e3:g} ms",
             reason="late",
             retry_after_s=end - left,
         )
+
+    def _crowds(
+        self, queue: Queue, free: list[float], new: list[tuple[int, float]], now: float, seconds: Callable[[int], float]
+    ) -> bool:
+        """Whether somebody who would be in time without the `new` items, each a class and seconds left, is not with them.
+
+        Where some have less time than others, a batch may have to leave without those who were counted into it.
+        """
+        priority, spent = new[0][0], self.reserve + now
+        line = [(group.priority, group.deadline - spent) for group in queue.groups(priority)]
+
+        def lost(line: list[tuple[int, float]]) -> int:
+            line = sorted(line)
+            return given_up([left for _, left in line], free, self.max_batch, seconds, [rank for rank, _ in line])
+
+        found = lost(line + new)
+        return found > 0 and found > lost(line)
 
     def _most(self, items: int, lanes: int, budget: float, seconds: Callable[[int], float]) -> int:
         """The most items, up to `items` and at least one, that an idle server answers within `budget`."""

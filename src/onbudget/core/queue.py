@@ -122,6 +122,7 @@ class Queue:
         self.behind = 0  # tickets in the background
         self.items = 0  # items in flight: waiting or running
         self.nbytes = 0  # bytes in flight
+        self.own = 0  # requests in flight that brought their own deadline
         self._waits = [0] * (LAST + 1)  # of `waiting`, by class
         self._buckets: dict[Hashable, Bucket] = {}
         self._background: dict[Hashable, Bucket] = {}
@@ -134,6 +135,14 @@ class Queue:
     def ahead(self, priority: int) -> int:
         """Tickets that go before a new one of this class: those of its own and of more urgent ones."""
         return self.waiting - sum(self._waits[priority + 1 :])
+
+    def groups(self, priority: int) -> list[Group]:
+        """The group of each ticket that goes before a new one of this class, bucket by bucket.
+
+        For whoever holds no lock: each line is copied at one stroke, since a lane may take from it meanwhile.
+        """
+        lines = [line for bucket in tuple(self._buckets.values()) for line in bucket.lines[:priority]]
+        return [ticket.group for line in lines for ticket in tuple(line.tickets) if ticket.queued]
 
     def offer(self, group: Group) -> None:
         """Admit a group whole, or raise and change nothing: Shed, or TooLarge for what would not fit an empty queue."""
@@ -159,6 +168,7 @@ class Queue:
             )
         self.items += count
         self.nbytes += group.nbytes
+        self.own += group.own
         if group.late:
             self.behind += count
             self._enter(group.tickets, self._background)
@@ -261,6 +271,7 @@ class Queue:
         """The group has ended: what it counted for is free again. Once a group."""
         self.items -= len(group.tickets)
         self.nbytes -= group.nbytes
+        self.own -= group.own
 
     def drain(self) -> Sequence[Group]:
         """Take everything that still waits, for the server that stops: the groups, oldest first, each once."""

@@ -82,6 +82,32 @@ def choose(
     return lost, []
 
 
+def given_up(
+    deadlines: Sequence[float],
+    free: Sequence[float],
+    max_batch: int,
+    seconds: Seconds,
+    classes: Sequence[int] = (),
+) -> int:
+    """How many of these the lanes would give up, each taking by `choose` when it is free and nobody else arriving.
+
+    They are in `choose`'s order.
+    """
+    dues, ranks = list(deadlines), list(classes or [0] * len(deadlines))
+    lanes = list(free)
+    heapq.heapify(lanes)
+    count = 0
+    while dues:
+        now = heapq.heappop(lanes)
+        lost, run = choose([due - now for due in dues], [free - now for free in lanes], max_batch, seconds, ranks)
+        count += len(lost)
+        gone = {*lost, *run}
+        dues = [due for i, due in enumerate(dues) if i not in gone]
+        ranks = [rank for i, rank in enumerate(ranks) if i not in gone]
+        heapq.heappush(lanes, now + seconds(len(run)) if run else now)
+    return count
+
+
 def first_late(
     deadlines: Sequence[float],
     free: Sequence[float],

@@ -60,7 +60,8 @@ class Gate:
             refusal = Refusal(error.with_traceback(None))  # it would keep this frame, and all that is in it
             self._live.refuse(error.reason)  # whoever asked counts the request when it ends
             self._last.pop(priority, None)
-            if within is None and error.reason == "late" and error.retry_after_s is not None:
+            mixed = within is not None or model.queue.own  # who comes later may have more time than others
+            if not mixed and error.reason == "late" and error.retry_after_s is not None:
                 self._last[priority] = _Last(refusal, items, waiting, now - age + error.retry_after_s)
             return refusal
         except RequestError:  # an estimate is not enough to say never, and a header is judged with its body
