@@ -161,7 +161,7 @@ def test_who_is_let_in_is_in_time_whatever_deadlines_the_others_bring(withins: l
 
 
 def test_one_with_more_time_does_not_cost_another_its_batch() -> None:
-    """Behind a run of 2 ms waits one that must run alone, due in 4 ms: who would then be late is refused, and told why."""
+    """One that must run alone waits behind a run of 2 ms, due in 4: who would then be late is refused, and told why."""
     tight = Group(0.0, 1, lambda group: None, deadline=0.004, own=True)
     tight.add(None)
     queue = queue_of()

@@ -90,6 +90,68 @@ def test_raw_rows_in_base64_are_left_for_the_lane(field: str) -> None:
     assert parsed.name == field
 
 
+@pytest.mark.parametrize("gap", ["", " ", "\r\n\t"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_rows_in_base64_are_found_without_decoding_json(gap: str, count: int) -> None:
+    """Whatever blanks stand between them; they stay bytes, of which the lane makes rows."""
+    row = b64(ROW48)
+    body = f'{gap}{{{gap}"tiles"{gap}:{gap}[{gap}' + f"{gap},{gap}".join([f'"{row}"'] * count) + f"{gap}]{gap}}}{gap}"
+    assert read(TILES, body.encode()).items == [(BASE64, row.encode(), None)] * count
+
+
+@pytest.mark.parametrize(
+    ("body", "items"),
+    [
+        (b'{"tiles": ["%b"], "top": 2}', 1),
+        (b'{"instances": ["%b"], "tiles": ["%b"]}', BadContent),
+        (b'{"tiles": ["%b", 1]}', BadContent),
+        (b'{"tiles": ["%b" "%b"]}', NotParseable),
+        (b'{"tiles": ["%b",]}', NotParseable),
+        (b'{"tiles": ["%b"]', NotParseable),
+        (b'{"tiles": ["%b"]}}', NotParseable),
+        (b'{"tiles": ["%b]}', NotParseable),
+        (b'{"tiles": "%b"}', BadContent),
+        (b'{"tiles": [["%b"]]}', BadContent),
+        (b'["tiles", ["%b"]]', BadContent),
+        (b'{"slabs": ["%b"]}', BadContent),
+        (b'{"tiles": ["%b", "%b", "%b", "%b", "%b"]}', BadContent),  # one more than may be
+        (b'{"tiles": ["%b", "AAAA"]}', BadContent),
+        (b'{"tiles": ["=%b"]}', BadContent),
+        (b'{"tiles": ["%b"]} {}', NotParseable),
+    ],
+)
+def test_what_is_nearly_a_plain_list_of_rows_is_read_as_json(body: bytes, items: int | type[RequestError]) -> None:
+    """Every other body goes the long way, and says what is wrong with it."""
+    row = b64(ROW48).encode()
+    body = body.replace(b"%b", row)
+    if isinstance(items, int):
+        assert read(TILES, body).items == [(BASE64, row.decode(), None)] * items
+    else:
+        with pytest.raises(items):
+            read(TILES, body)
+
+
+@pytest.mark.parametrize("within", ["\\/", '", "'])
+def test_what_only_seems_as_long_as_a_row_is_read_as_json(within: str) -> None:
+    """With an escaped slash, as some languages write them, or two short items where one could be."""
+    contract = Contract("bytes", (Port("bytes", "uint8", (None, 48)),), ((48,),), None, None, "")
+    items = within.ljust(32, "A").rjust(64, "A")
+    with pytest.raises(BadContent, match="bytes, but one item is 48 bytes"):
+        read(contract, f'{{"bytes": ["{items}"]}}'.encode())
+
+
+@pytest.mark.parametrize("size", [46, 47, 48])
+def test_base64_of_another_length_is_no_row(size: int) -> None:
+    """With every padding: a row is one where its bytes are as many as an item has, and one more or less is told."""
+    port = Port("bytes", "uint8", (None, size))
+    contract = Contract("bytes", (port,), ((size,),), None, None, "")
+    (item,) = read_json(contract, {"bytes": [b64(bytes(size))]}).items
+    assert item == (BASE64, b64(bytes(size)).encode(), None)
+    for other in (size - 1, size + 1):
+        with pytest.raises(BadContent, match=f"{other} bytes, but one item is {size} bytes"):
+            read_json(contract, {"bytes": [b64(bytes(other))]})
+
+
 def test_a_picture_in_base64_is_known_by_its_magic() -> None:
     """Base64 of another length is decoded and must be an accepted picture."""
     parsed = read_json(TILES, {"tiles": [b64(picture("JPEG"))]})

@@ -126,7 +126,7 @@ class Deadline:
     def _crowds(
         self, queue: Queue, free: list[float], new: list[tuple[int, float]], now: float, seconds: Callable[[int], float]
     ) -> bool:
-        """Whether somebody who would be in time without the `new` items, each a class and seconds left, is not with them.
+        """Whether somebody is late with the `new` items, each a class and seconds left, who is not without them.
 
         Where some have less time than others, a batch may have to leave without those who were counted into it.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -56,6 +57,12 @@ class Contract:
     def wire_bytes(self) -> int:
         """About as many bytes as one item takes in a body, in base64; 0 where nothing can be said."""
         return 0 if self.pictures and self.row_bytes > 2**16 else self.row_bytes * 4 // 3
+
+    @cached_property
+    def plain_head(self) -> re.Pattern[bytes]:
+        """How a JSON body begins that holds nothing but text items, up to the first of them; group 1 is their name."""
+        name = rb"|".join(re.escape(name.encode()) for name in (self.field, "instances"))
+        return re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"(%b)"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*"' % name)
 
     @cached_property
     def pictures(self) -> bool:
