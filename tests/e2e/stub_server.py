@@ -2,7 +2,8 @@
 
 Modes, each a method of Stub: ok (after SECONDS), refuse (429 to two in three), broken (500), wrong (422), chunked, cut
 (closes amid every third answer), close (HTTP/1.0), until-close (no length), garbage, hang (never answers every tenth),
-early (103 before the 200), stale (closes each connection once it was used twice).
+early (103 before the 200), stale (closes each connection once it was used twice), number (429 with the number of the
+connection).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ def whole(status: bytes, body: bytes, extra: bytes = b"", version: bytes = b"1.1
 
 class Stub(asyncio.Protocol):
     count = 0
+    connections = 0
 
     def __init__(self, mode: str, seconds: float) -> None:
         self.mode, self.seconds = mode, seconds
@@ -35,6 +37,8 @@ class Stub(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        Stub.connections += 1
+        self.number_here = Stub.connections
 
     def data_received(self, data: bytes) -> None:
         self.data += data
@@ -71,6 +75,10 @@ class Stub(asyncio.Protocol):
         else:
             body = b'{"detail":"too much","reason":"queue full","retry_after_ms":40}'
             self.transport.write(whole(b"429 Too Many Requests", body, b"Retry-After: 1\r\n"))
+
+    def number(self, number: int) -> None:
+        body = b'{"detail":"too much","reason":"connection %d"}' % self.number_here
+        self.transport.write(whole(b"429 Too Many Requests", body))
 
     def broken(self, number: int) -> None:
         if number == 1:  # the first request is the probe

@@ -5,10 +5,12 @@ The machine may be busy: what is asserted are counts, outcomes, and pauses of se
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +28,7 @@ from onbudget.core.histogram import percentile
 from onbudget.core.records import Outcome
 from onbudget.prove import generator
 from onbudget.prove.alarm import LoopAlarm
+from onbudget.prove.arrivals import constant
 from onbudget.prove.load import LoadOptions, Progress, Run, run_load
 from onbudget.prove.report import read_run, to_json, write_run
 
@@ -187,6 +190,37 @@ def test_connections_are_used_again(serve: Serve) -> None:
 
     assert kept.ending.connections < len(kept.hits) / 2
     assert closed.ending.connections == len(closed.hits)
+
+
+def test_clients_keep_their_connections_and_take_turns(serve: Serve) -> None:
+    """With `clients` all are connected and each sends as often as any other; without, only those that are needed do."""
+    run, plain = load(serve("number"), clients=8, duration=1.0), load(serve("number"))
+    turns = outcomes(run)
+
+    assert run.ending.connections == len(turns) == 8
+    assert max(turns.values()) - min(turns.values()) <= 3  # answers that come out of turn change it by a few
+    assert run.header.clients == 8
+    assert plain.ending.connections < 8
+    assert run.header.hash != plain.header.hash
+
+
+def test_clients_that_are_hung_up_on_come_back(serve: Serve) -> None:
+    """The server closes each connection after two answers: all are answered, on connections that were made anew."""
+    run = load(serve("stale"), clients=4, duration=1.0)
+
+    assert outcomes(run) == {Outcome(200): len(run.hits)}
+    assert run.ending.connections > len(run.hits) / 3
+
+
+def test_clients_that_cannot_connect_are_one_sentence() -> None:
+    """Nobody listens: a TargetError with the number that got in, before anything is sent."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = free.getsockname()
+    idle = generator.Generator(address, [b""], constant(10.0, 1.0), clients=200)
+
+    with pytest.raises(TargetError, match=r"connection refused, with 0 of 200 clients connected \(--clients\)"):
+        asyncio.run(idle.run())
 
 
 def test_refusals_are_counted_with_their_reason(serve: Serve) -> None:

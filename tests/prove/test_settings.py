@@ -54,6 +54,7 @@ def test_headers_come_as_pairs() -> None:
         (LoadOptions(body="b", data="d"), "leave out --data"),
         (LoadOptions(body="b", field="tiles"), "--field"),
         (LoadOptions(content_type="text/x"), "--content-type is the type of --body"),
+        (LoadOptions(clients=3, connections=2), "--clients 3 needs --connections 3"),
     ],
 )
 def test_contradictions_are_refused(chosen: LoadOptions, message: str) -> None:

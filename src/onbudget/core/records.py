@@ -103,7 +103,8 @@ class Header:
 
     `command` is what to type for that; `model` is what the server said of its model, None where it says nothing;
     `payload` tells of the bodies that were sent (count, bytes, source, sha256); `machine` are the facts of the machine
-    that generated the load; `hash` is of everything that a repetition must share.
+    that generated the load; `hash` is of everything that a repetition must share. `connections` are the most that may
+    be open, `clients` how many are kept open (0: only those that are needed).
     """
 
     command: str
@@ -122,6 +123,7 @@ class Header:
     started: str = ""  # UTC, ISO 8601
     made_by: str = ""
     hash: str = ""
+    clients: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,10 @@ def _header(text: str, name: str) -> Header:
     return _fill(Header, value, where)
 
 
-_NUMBERS = ("rate", "warmup_s", "duration_s", "timeout_s", "connections", "seconds", "held", "resent", "cpu_s")
+_NUMBERS = (
+    *("rate", "warmup_s", "duration_s", "timeout_s", "connections", "clients"),
+    *("seconds", "held", "resent", "cpu_s"),
+)
 
 
 def _fill(kind: type[T], value: Any, where: str) -> T:

@@ -1,9 +1,11 @@
 """The open loop: every request goes out when it is due, whatever became of those before it.
 
 Rules of this file. A due request takes an idle connection, or has another opened, up to the cap; beyond that it waits
-in line with its clock running, and is counted as held. Every request that was due ends in exactly one outcome. A slow
-one is waited for until its timeout, also after the last one was sent; only then is it unanswered. Times are monotonic
-seconds inside, and seconds after the due moment in the `Hits` that come out.
+in line with its clock running, and is counted as held. Of several idle ones it takes the one that was used last, so
+that no more are open than are needed; with `clients` the one that has rested longest, and so many are kept open. Every
+request that was due ends in exactly one outcome. A slow one is waited for until its timeout, also after the last one
+was sent; only then is it unanswered. Times are monotonic seconds inside, and seconds after the due moment in the `Hits`
+that come out.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from onbudget.core.errors import TargetError
 from onbudget.core.histogram import Histogram, Quantile
 from onbudget.core.records import Ending, Hits, Outcome
 from onbudget.core.summary import NEVER_SENT, STOPPED, TIMED_OUT
@@ -32,6 +35,7 @@ clock = time.monotonic
 _SWEEP_S = 0.05  # between looks for requests that waited too long
 _PROGRESS_S = 0.2
 _GRACE_S = 1.0  # after a stop: how long what is under way may still take
+_AT_ONCE = 128  # connections that are asked for together: fewer than any server's backlog
 _MOST_OUTCOMES = 64  # words come from the server: no more kinds than this
 _PENDING = Outcome(0, "pending")
 
@@ -65,13 +69,15 @@ class Generator:
         schedule: Schedule,
         *,
         connections: int = 512,
+        clients: int = 0,
         timeout_s: float = 10.0,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.schedule = schedule
         self._address = address
         self._requests = requests
-        self._cap = connections
+        self._cap = max(connections, clients)
+        self._clients = clients
         self._timeout_s = timeout_s
         self._on_progress = on_progress
         count = len(schedule.offsets)
@@ -81,7 +87,8 @@ class Generator:
         self._outcome = array("h", [0]) * count
         self._outcomes: dict[Outcome, int] = {_PENDING: 0}
         self._good: dict[int, int] = {}  # 2xx status → its index
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()
+        self._rested = self._idle.popleft if clients else self._idle.pop
         self._open: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[int] = deque()
@@ -89,20 +96,23 @@ class Generator:
         self._opened = self._held = self._answered = self._refused = 0
         self._live = Histogram()
         self._stopped_at: float | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
 
     async def run(self) -> tuple[Hits, Ending]:
         """Send everything, wait for the last answer or its timeout, and tell what became of each request."""
         loop = self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = loop.create_future()
         self._alarm = make_alarm(loop, self._tick)
-        gc.collect()
-        gc.freeze()  # what is here now will not be walked through again while requests are due
-        cpu, starved, began = time.thread_time(), _starved_s(), clock()
-        self._start = began + 0.02
-        self._next_progress = self._start
-        self._alarm.set(self._start + self.schedule.offsets[0])
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
         try:
+            await self._meet()
+            gc.collect()
+            gc.freeze()  # what is here now will not be walked through again while requests are due
+            cpu, starved, began = time.thread_time(), _starved_s(), clock()
+            self._start = began + 0.02
+            self._next_progress = self._start
+            if self._stopped_at is None:
+                self._alarm.set(self._start + self.schedule.offsets[0])
+            self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
             await self._done
         finally:
             self._close()
@@ -129,6 +139,20 @@ class Generator:
         if not self._done.done():
             self._done.set_exception(error)
 
+    async def _meet(self) -> None:
+        """Every client's connection, before the first request is due. TargetError where one is not to be had."""
+        host, port = self._address
+        for first in range(0, self._clients, _AT_ONCE):
+            count = min(_AT_ONCE, self._clients - first)
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await asyncio.gather(*(self._connect() for _ in range(count)))
+            except OSError as error:  # the timeout's, too
+                word = TIMED_OUT if isinstance(error, TimeoutError) and not error.errno else word_for(error)
+                raise TargetError(
+                    f"{host}:{port}: {word}, with {len(self._open)} of {self._clients} clients connected (--clients)"
+                ) from None
+
     # ---- sending ----
 
     def _tick(self) -> None:
@@ -145,9 +169,8 @@ class Generator:
 
     def _fire(self, hit: int) -> None:
         self._taken[hit] = clock()
-        idle = self._idle
-        while idle:
-            connection = idle.pop()
+        while self._idle:
+            connection = self._rested()
             if not connection.closing:
                 self._send(connection, hit)
                 return
@@ -155,16 +178,16 @@ class Generator:
         if len(self._open) + len(self._opening) >= self._cap:
             self._held += 1
         else:
-            self._open_more()
+            self._open_more(len(self._waiting))
 
     def _send(self, connection: Connection, hit: int) -> None:
         if self._sent[hit] != self._sent[hit]:  # NaN; one that is sent again keeps its first moment
             self._sent[hit] = clock()
         connection.send(hit, self._requests[hit % len(self._requests)])
 
-    def _open_more(self) -> None:
-        """Have as many connections under way as requests wait, up to the cap."""
-        while len(self._opening) < len(self._waiting) and len(self._open) + len(self._opening) < self._cap:
+    def _open_more(self, wanted: int) -> None:
+        """Have so many connections under way, up to the cap."""
+        while len(self._opening) < wanted and len(self._open) + len(self._opening) < self._cap:
             task = self._loop.create_task(self._connect())
             self._opening.add(task)
             task.add_done_callback(self._connected)
@@ -184,7 +207,7 @@ class Generator:
                 self._finish(hit, Outcome(0, word_for(error)))
         elif error is not None:
             self.fail(error)
-        self._open_more()
+        self._open_more(len(self._waiting))
 
     def _next_waiting(self) -> int:
         """The request that waits longest for a connection; -1 for none."""
@@ -236,7 +259,7 @@ class Generator:
             else:
                 self._finish(hit, Outcome(0, word))
         if not self._done.done():
-            self._open_more()
+            self._open_more(len(self._waiting))
 
     # ---- outcomes ----
 
@@ -279,6 +302,7 @@ class Generator:
         if self._on_progress is not None and now >= self._next_progress:
             self._next_progress = now + _PROGRESS_S
             self._on_progress(self._progress(now))
+        self._open_more(self._clients - len(self._open))  # only here: a server may close them as fast as they come
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def _expire(self, hit: int, word: str) -> None:
@@ -295,7 +319,9 @@ class Generator:
 
     def _close(self) -> None:
         self._alarm.close()
-        self._sweeper.cancel()
+        self._done.cancel()  # where it is not done: whoever is still connecting gives up then
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         if self._stopped_at is not None:
             self._grace.cancel()
         for task in self._opening:

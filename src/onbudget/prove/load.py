@@ -82,6 +82,7 @@ async def run_load_async(options: LoadOptions, on_progress: OnProgress | None = 
         sent.requests,
         schedule,
         connections=options.connections,
+        clients=options.clients,
         timeout_s=options.timeout,
         on_progress=on_progress,
     )
@@ -216,6 +217,7 @@ def _header(
         duration_s=schedule.duration_s,
         timeout_s=options.timeout,
         connections=options.connections,
+        clients=options.clients,
         p95_s=options.p95,
         payload={"format": "as it is" if options.body else options.format, **sent.facts()},
         model=model,
@@ -230,6 +232,8 @@ def _hash(header: Header, schedule: Schedule) -> str:
     """16 hex digits of what a repetition must share: moments, bodies, limits and the model, but not the place."""
     told = dataclasses.asdict(header)
     same = {key: told[key] for key in ("warmup_s", "duration_s", "timeout_s", "connections", "p95_s")}
+    if header.clients:  # else a hash of before there were any would not be the same
+        same["clients"] = header.clients
     same["bodies"] = header.payload.get("sha256")
     same["model"] = (header.model or {}).get("sha256")
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode())

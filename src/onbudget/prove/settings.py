@@ -84,6 +84,12 @@ class LoadOptions:
         "10s", "How long an answer is waited for, from its due moment.", parse=above_zero, metavar="DURATION"
     )
     connections: int = option("512", "Most connections open at once.", parse=whole(1, 100_000), metavar="N")
+    clients: int = option(
+        "0",
+        "Keep so many connections open from the start and send on them in turn; 0: only those that are needed.",
+        parse=whole(0, 100_000),
+        metavar="N",
+    )
     header: tuple[str, ...] = option(
         (),
         "A header to send with every request; may be given again.",
@@ -116,3 +122,5 @@ class LoadOptions:
             raise UsageError("--body is sent as it is; leave out --data and --field")
         if self.content_type and not self.body:
             raise UsageError("--content-type is the type of --body, which is not given")
+        if self.clients > self.connections:
+            raise UsageError(f"--clients {self.clients} needs --connections {self.clients} or more")
