@@ -17,12 +17,12 @@ from onbudget.engine.embedded import bundle_path
 
 
 def test_what_a_server_adds_is_the_difference_of_the_medians() -> None:
-    """Of three rounds the middle one counts; kinds that were not measured yet are left out."""
-    rounds = [{"kind": "bare", "p50_ms": 1.0, "p95_ms": v} for v in (2.0, 9.0, 2.2)]
-    rounds += [{"kind": "json", "p50_ms": 1.5, "p95_ms": v} for v in (2.9, 2.8, 30.0)]
+    """Of three sound rounds the middle one counts; a void one does not, and kinds not measured yet are left out."""
+    rounds = [{"kind": "bare", "p50_ms": 1.0, "p95_ms": v, "void": False} for v in (2.0, 9.0, 2.2)]
+    rounds += [{"kind": "json", "p50_ms": 1.5, "p95_ms": v, "void": v == 40.0} for v in (2.9, 40.0, 2.8, 30.0)]
     told = bench_quiet.judged(rounds)
 
-    assert told["json"] == {"p50_ms": 1.5, "p95_ms": 2.9, "added_p50_ms": 0.5, "added_p95_ms": 0.7}
+    assert told["json"] == {"p50_ms": 1.5, "p95_ms": 2.9, "rounds": 3, "added_p50_ms": 0.5, "added_p95_ms": 0.7}
     assert set(told) == {"bare", "json"}
 
 
