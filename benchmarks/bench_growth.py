@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/bench_growth.py served.onnx --rate 2000/s -o benchmarks/results/growth-….json
 
-`--rate` is the limit for requests of one item in JSON. Every point has two load tests: `over`, of twice what the server
-can do, whose `answered_rate` is the throughput; and `fixed`, at `--share` of a limit, whose p95 is the latency.
+`--rate` is the limit for requests of one item in JSON. Every point has two load tests: `over`, at twice its limit,
+whose `answered_rate` is the throughput; and `fixed`, at `--share` of the limit, whose p95 is the latency.
 
 * `connections`: 1 to 1,000, all open before the first request and used in turn, at the same total rate. A connection
   carries one request at a time, so a single one can't have more than one answer each round trip.
@@ -11,9 +11,10 @@ can do, whose `answered_rate` is the throughput; and `fixed`, at `--share` of a 
 * `padded`: one item in JSON and spaces up to 4 MB: what bytes cost by themselves, since they ask for no more work.
 * `photo`: one JPEG of 12 KB to 4 MB, with more pixels the more bytes: decoding is what larger pictures cost.
 
-Limits of the last two fall with the size, so `fixed` is a share of what the point's own `over` answered, and what is
-offered first is twice what the size before answered. Rates are requests/s, and `cpu_us_per_request` is the server's
-CPU by all requests that it was sent, refused ones too. Every repeat goes through all points, every other one backwards.
+The last two have limits of their own, which `few` looks for first: a few connections are always busy, and hardly
+anybody is refused, since refusing large bodies is work too. Rates are requests/s, and `cpu_us_per_request` is the
+server's CPU by all requests that it was sent, refused ones too. Every repeat goes through all points, every other one
+backwards.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import argparse
 import resource
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,7 +40,7 @@ BYTES = {"12 KB": 12_000, "48 KB": 48_000, "192 KB": 192_000, "1 MB": 1_000_000,
 AXES = ("connections", "items", "padded", "photo")
 FILES = 4096  # open at once: a thousand connections and whatever else, on each side
 TIMEOUT_S = 2.0  # an answer is waited for: most that are due at the overload of one connection are never sent
-WIDE, FEW = 256, 32  # connections of the other axes: the large bodies' fewer hold less memory
+WIDE, LARGE, FEW = 256, 32, 4  # connections of the other axes: of large bodies fewer, which hold less memory
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,14 @@ def points(axes: list[str], of: Shape) -> Iterator[Point]:
         yield from (Point("items", n, several(of, n), items=n) for n in ITEMS)
     if "padded" in axes:
         sizes = sorted({max(size, len(one.body)) for size in BYTES.values()})
-        yield from (Point("padded", size, padded(of, size), connections=FEW, own=True) for size in sizes)
+        yield from (Point("padded", size, padded(of, size), connections=LARGE, own=True) for size in sizes)
     if "photo" in axes:
         pictures = [photo(size) for size in BYTES.values()]
-        yield from (Point("photo", len(p.body), p, connections=FEW, own=True) for p in pictures)
+        yield from (Point("photo", len(p.body), p, connections=LARGE, own=True) for p in pictures)
 
 
 class Measuring:
-    """Load tests of points against one server; `limits` remembers what points of their own limit answered."""
+    """Load tests of points against one server, which remember the limits of points that have their own."""
 
     def __init__(self, url: str, pid: int, folder: Path, chosen: argparse.Namespace) -> None:
         self._url = url
@@ -81,17 +82,17 @@ class Measuring:
         self._limits: dict[Point, float] = {}
 
     def point(self, point: Point, before: Point | None, seed: int) -> Iterator[dict[str, Any]]:
-        """The `over` and the `fixed` row of a point; `before` is the one of the next smaller size on its axis."""
+        """The rows of a point; `before` is the one of the next smaller size on its axis."""
         chosen = self._chosen
         self._body.write_bytes(point.item.body)
-        known = chosen.rate / point.items
+        limit = chosen.rate / point.items
         if point.own:
-            known = self._limits.get(point) or self._limits.get(before, known)
-        over = self._one("over", point, 2 * known, seed)
-        yield over
-        if point.own:
-            known = self._limits.setdefault(point, max(over["answered_rate"], 1.0))
-        yield self._one("fixed", point, chosen.share * known, seed)
+            guess = self._limits.get(point) or self._limits.get(before, limit)
+            few = self._one("few", replace(point, connections=FEW), 2 * guess, seed)
+            yield few
+            limit = self._limits.setdefault(point, max(few["answered_rate"], 1.0))
+        yield self._one("over", point, 2 * limit, seed)
+        yield self._one("fixed", point, chosen.share * limit, seed)
 
     def _one(self, load: str, point: Point, rate: float, seed: int) -> dict[str, Any]:
         before = cpu_seconds(self._pid)
