@@ -20,7 +20,7 @@ endif
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format wheel wheel-test reference constraints clean
+.PHONY: help demo test test-slow lint format wheel wheel-test reference figures constraints clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -53,6 +53,9 @@ wheel-test: wheel ## install the wheel in an empty venv away from here and run i
 
 reference: $(VENV)/.tests ## write docs/reference anew from the code
 	$(PY) scripts/make_reference.py
+
+figures: $(VENV)/.runs ## write tables and plots anew from benchmarks/results
+	$(PY) benchmarks/render.py
 
 constraints: ## resolve constraints.txt anew (minutes; asks the package index)
 	bash scripts/constraints.sh

@@ -135,7 +135,8 @@ class Reader:
 
 
 def pages(root: Path) -> Iterator[Path]:
-    """The pages that readers see: README and CONTRIBUTING, docs, and each example's own."""
+    """The pages that readers see: README and CONTRIBUTING, docs, benchmarks, and each example's own."""
     yield from sorted(root.glob("*.md"))
     yield from sorted((root / "docs").rglob("*.md"))
+    yield root / "benchmarks" / "README.md"
     yield from sorted((root / "examples").glob("*/README.md"))
