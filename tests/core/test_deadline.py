@@ -11,6 +11,7 @@ from onbudget.core.deadline import MARGIN, Deadline
 from onbudget.core.errors import Shed, TooLarge
 from onbudget.core.policy import Drop, Take, next_run
 from onbudget.core.queue import Group, Queue
+from onbudget.core.schedule import finish
 
 IDLE = [(0, 0.0)]
 
@@ -173,6 +174,23 @@ def test_one_with_more_time_does_not_cost_another_its_batch() -> None:
     queue.withdraw(tight)
     queue.close(tight)
     policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)
+
+
+@pytest.mark.parametrize(("others", "kept_out"), [(62, True), (64, False)])
+def test_behind_a_long_line_only_the_backlog_counts(others: int, kept_out: bool) -> None:
+    """Planning takes longer the more wait, and the loop waits meanwhile: beyond 64 who wait no plan is made."""
+    queue, late = queue_of(), policy(budget=1.0)
+    # just in time if all batches were full; but the first must go alone, so that the last one ends later
+    due = 1e-9 + finish([0.002], others + 1, 1, 4, lambda count: MARGIN * late.cost.estimate(count, 0.0))
+    for deadline in [0.004, *[due] * others]:
+        group = Group(0.0, 1, lambda group: None, deadline=deadline, own=True)
+        group.add(None)
+        queue.offer(group)
+    if kept_out:
+        with pytest.raises(Shed, match="another caller's late"):
+            late.admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, within=due)
+    else:
+        late.admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, within=due)
 
 
 def test_one_that_is_lost_already_keeps_nobody_out() -> None:

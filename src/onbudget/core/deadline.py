@@ -17,10 +17,12 @@ from onbudget.core.late import BACKLOG, Spare
 from onbudget.core.policy import Drop, Entry, Running, Take, Wait, lone, urgent
 from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Queue
-from onbudget.core.schedule import choose, finish, given_up
+from onbudget.core.schedule import Seconds, choose, finish, first_late, given_up
 
 MARGIN = 1.1  # on a run's predicted time; at 1.5 times the capacity 2.3-2.9 % of the admitted are late, at 1.0 7 %
 RESERVE_S, RESERVE = 0.0003, 0.03  # seconds, and a part of the budget, for reading and replying
+PLANNED = 4  # full batches of those who wait: how far a lane plans
+LINE = 64  # tickets: who comes behind more, and more than a lane plans, is judged by the backlog alone
 BATCH_S = 0.0003  # seconds a batch costs beside its run, where that is not measured
 
 
@@ -93,7 +95,8 @@ class Deadline:
         budget = self.budget if within is None else within
         left = budget - self.reserve - age
         end = finish(free, queue.ahead(priority), items, self.max_batch, seconds)
-        crowds = end <= left and queue.own > 0 and self._crowds(queue, free, [(priority, left)] * items, now, seconds)
+        mixed = queue.own > 0 and queue.ahead(priority) <= max(LINE, PLANNED * self.max_batch)
+        crowds = end <= left and mixed and self._crowds(queue, free, [(priority, left)] * items, now, seconds)
         if end <= left and not crowds:
             if spare is not None and not look:
                 spare.asked += 1
@@ -124,21 +127,22 @@ class Deadline:
         )
 
     def _crowds(
-        self, queue: Queue, free: list[float], new: list[tuple[int, float]], now: float, seconds: Callable[[int], float]
+        self, queue: Queue, free: list[float], new: list[tuple[int, float]], now: float, seconds: Seconds
     ) -> bool:
         """Whether somebody is late with the `new` items, each a class and seconds left, who is not without them.
 
-        Where some have less time than others, a batch may have to leave without those who were counted into it.
+        Where some have less time than others, a batch may have to leave without those who were counted into it. That
+        is worked out only where full batches don't serve all, since it costs much more to know.
         """
-        priority, spent = new[0][0], self.reserve + now
-        line = [(group.priority, group.deadline - spent) for group in queue.groups(priority)]
+        spent = self.reserve + now
+        before = [(group.priority, group.deadline - spent) for group in queue.groups(new[0][0])]
 
-        def lost(line: list[tuple[int, float]]) -> int:
+        def plan(line: list[tuple[int, float]]) -> tuple[list[float], list[float], int, Seconds, list[int]]:
             line = sorted(line)
-            return given_up([left for _, left in line], free, self.max_batch, seconds, [rank for rank, _ in line])
+            return [left for _, left in line], free, self.max_batch, seconds, [rank for rank, _ in line]
 
-        found = lost(line + new)
-        return found > 0 and found > lost(line)
+        after = before + new
+        return first_late(*plan(after)) is not None and given_up(*plan(after)) > given_up(*plan(before))
 
     def _most(self, items: int, lanes: int, budget: float, seconds: Callable[[int], float]) -> int:
         """The most items, up to `items` and at least one, that an idle server answers within `budget`."""
@@ -160,7 +164,7 @@ class Deadline:
             due = queue.peek(key, 1)[0].group.deadline + left
             return Take(key, 1, "idle", ride=self._ride(queue, key, 1, due, now))
         seconds = self._seconds(now)
-        waiting = queue.peek(key, 4 * self.max_batch)
+        waiting = queue.peek(key, PLANNED * self.max_batch)
         groups, free = [ticket.group for ticket in waiting], _free(others, seconds)
         dues = [group.deadline + left for group in groups]
         lost, run = choose(dues, free, self.max_batch, seconds, [group.priority for group in groups])
