@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from onbudget.engine.session import Port
 from onbudget.serve.contract import Contract
 from onbudget.serve.exchange import Request
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, ROW, Parsed, parse
+from onbudget.serve.wire import _PLAIN_GAP, ARRAYS, BASE64, PICTURE, ROW, Parsed, parse
 
 SETTINGS = Settings(max_items=4, max_pixels=10_000)
 TILES = Contract(
@@ -138,6 +139,21 @@ def test_what_only_seems_as_long_as_a_row_is_read_as_json(within: str) -> None:
     items = within.ljust(32, "A").rjust(64, "A")
     with pytest.raises(BadContent, match="bytes, but one item is 48 bytes"):
         read(contract, f'{{"bytes": ["{items}"]}}'.encode())
+
+
+def test_more_rows_than_may_be_are_not_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may hold millions of tiny ones, and the event loop waits: they are told as too many, by the long way."""
+    looked: list[int] = []
+
+    class Gap:
+        def match(self, body: bytes, at: int) -> re.Match[bytes] | None:
+            looked.append(at)
+            return _PLAIN_GAP.match(body, at)
+
+    monkeypatch.setattr("onbudget.serve.wire._PLAIN_GAP", Gap())
+    with pytest.raises(BadContent, match="100 items are too many: the limit is 4"):
+        read_json(TILES, {"tiles": [b64(ROW48)] * 100})
+    assert len(looked) == 4
 
 
 @pytest.mark.parametrize("size", [46, 47, 48])

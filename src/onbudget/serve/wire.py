@@ -128,7 +128,7 @@ def _shown(value: object) -> str:
 
 
 def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
-    if (plain := _plain_rows(body, contract)) is not None:
+    if (plain := _plain_rows(body, contract, settings.max_items)) is not None:
         return plain
     try:
         data = msgspec.json.decode(body)
@@ -166,7 +166,7 @@ def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     return parsed
 
 
-def _plain_rows(body: bytes, contract: Contract) -> Parsed | None:
+def _plain_rows(body: bytes, contract: Contract, most: int) -> Parsed | None:
     """The items of `{"tiles": ["…", "…"]}` where all are base64 of rows, read as that and not as JSON; None for others.
 
     Nearly all bodies are such, and long. Only their ends are looked at: what lies between is base64, which the lane
@@ -181,7 +181,7 @@ def _plain_rows(body: bytes, contract: Contract) -> Parsed | None:
         return None
     name = found[1].decode()
     items: list[tuple[str, Any, Hashable]] = []
-    while True:
+    while len(items) < most:
         item = body[found.end() : found.end() + length]
         found = _PLAIN_GAP.match(body, found.end() + length)
         if found is None or b'"' in item or b"\\" in item or item[-2:].count(b"=") != padding:
@@ -189,6 +189,7 @@ def _plain_rows(body: bytes, contract: Contract) -> Parsed | None:
         items.append((BASE64, item, None))
         if not found[1]:
             return Parsed(items, name)
+    return None  # too many: it is read as JSON, and told so
 
 
 def _flat_size(items: list[Any], contract: Contract) -> int:
