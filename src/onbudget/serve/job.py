@@ -8,7 +8,7 @@ its batch-mates anything.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -66,44 +66,25 @@ class Job:
         good: list[Ticket] = []
         bad: Settled = []
         columns: list[tuple[Any, ...]] = []
-        texts = self._unbase64(tickets)
         for ticket in tickets:
             try:
                 if bench.rows is None:
                     columns.append(ticket.payload[1])
                 else:
-                    self._place(bench, len(good), ticket, texts)
+                    self._place(bench, len(good), ticket)
             except RequestError as error:
                 bad.append((ticket, error))
                 continue
             good.append(ticket)
         return (self._feeds(bench, columns, len(good)) if good else {}), good, bad
 
-    def _unbase64(self, tickets: Sequence[Ticket]) -> Iterator[memoryview] | None:
-        """The rows of all tickets that are base64, decoded in one call; None where they must be one by one.
-
-        pybase64 gives the interpreter's lock up in each call and gets it back when the other threads let go of it: with
-        several lanes a row waited for that much longer than its decoding takes.
-        """
-        size = self.contract.row_bytes
-        texts = [ticket.payload[1] for ticket in tickets if ticket.payload[0] is BASE64]
-        if len(texts) < 2 or size % 3:  # with padding, one can't follow another
-            return None
-        try:
-            whole = memoryview(pybase64.b64decode(b"".join([_bytes(text) for text in texts]), validate=True))
-        except ValueError:  # one of them is none: whose it is shows when they are decoded one by one
-            return None
-        if len(whole) != size * len(texts):
-            return None
-        return iter([whole[at : at + size] for at in range(0, len(whole), size)])
-
-    def _place(self, bench: Bench, row: int, ticket: Ticket, texts: Iterator[memoryview] | None) -> None:
-        """One payload into one row; `texts` has those of base64 in order, if it is there."""
+    def _place(self, bench: Bench, row: int, ticket: Ticket) -> None:
+        """One payload into one row."""
         assert bench.rows is not None
         kind, data = ticket.payload
         if kind is BASE64:
             try:
-                bench.raw[row][:] = next(texts) if texts else pybase64.b64decode(data, validate=True)
+                bench.raw[row][:] = pybase64.b64decode(data, validate=True)
             except ValueError as error:  # junk characters, or padding that hid another length
                 raise BadContent(f"{self._where(ticket)}: not valid base64 of one item: {error}") from error
         elif kind is ROW:
@@ -170,7 +151,3 @@ class Job:
         if self.contract.batch != 0:
             self._checked(arrays, rows)
         return took
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
