@@ -5,20 +5,14 @@ The machine may be busy: what is asserted are counts, outcomes, and pauses of se
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,62 +22,11 @@ from onbudget.core.histogram import percentile
 from onbudget.core.records import Outcome
 from onbudget.prove import generator
 from onbudget.prove.alarm import LoopAlarm
-from onbudget.prove.arrivals import constant
 from onbudget.prove.load import LoadOptions, Progress, Run, run_load
 from onbudget.prove.report import read_run, to_json, write_run
+from tests.support.stubs import Serve, Stub, load, outcomes
 
 pytestmark = pytest.mark.e2e
-
-STUB = Path(__file__).with_name("stub_server.py")
-Serve = Callable[..., "Stub"]
-
-
-@dataclasses.dataclass
-class Stub:
-    """A stub server as a process."""
-
-    process: subprocess.Popen[str]
-    port: int
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/predict"
-
-    def pause(self, seconds: float) -> None:
-        """SIGSTOP it, and SIGCONT it after so long."""
-        os.kill(self.process.pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(self.process.pid, signal.SIGCONT)
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """`serve(mode, seconds)` → a running stub; all are ended after the test."""
-    running: list[subprocess.Popen[str]] = []
-
-    def go(mode: str, seconds: float = 0.0) -> Stub:
-        process = subprocess.Popen([sys.executable, str(STUB), mode, str(seconds)], stdout=subprocess.PIPE, text=True)
-        running.append(process)
-        assert process.stdout is not None
-        return Stub(process, int(process.stdout.readline()))
-
-    yield go
-    for process in running:
-        process.kill()
-        process.wait(10)
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-def load(stub: Stub, on_progress: Callable[[Progress], None] | None = None, **given: Any) -> Run:
-    """A short run at 100/s, without warm-up."""
-    usual = {"url": stub.url, "rate": 100.0, "duration": 0.6, "warmup": 0.0, "timeout": 5.0}
-    return run_load(LoadOptions(**{**usual, **given}), on_progress)
-
-
-def outcomes(run: Run) -> Counter[Outcome]:
-    return Counter(run.hits.outcomes[i] for i in run.hits.outcome)
-
 
 # ---- pauses ---------------------------------------------------------------------------------------------------------
 
@@ -190,37 +133,6 @@ def test_connections_are_used_again(serve: Serve) -> None:
 
     assert kept.ending.connections < len(kept.hits) / 2
     assert closed.ending.connections == len(closed.hits)
-
-
-def test_clients_keep_their_connections_and_take_turns(serve: Serve) -> None:
-    """With `clients` all are connected and each sends as often as any other; without, only those that are needed do."""
-    run, plain = load(serve("number"), clients=8, duration=1.0), load(serve("number"))
-    turns = outcomes(run)
-
-    assert run.ending.connections == len(turns) == 8
-    assert max(turns.values()) - min(turns.values()) <= 3  # answers that come out of turn change it by a few
-    assert run.header.clients == 8
-    assert plain.ending.connections < 8
-    assert run.header.hash != plain.header.hash
-
-
-def test_clients_that_are_hung_up_on_come_back(serve: Serve) -> None:
-    """The server closes each connection after two answers: all are answered, on connections that were made anew."""
-    run = load(serve("stale"), clients=4, duration=1.0)
-
-    assert outcomes(run) == {Outcome(200): len(run.hits)}
-    assert run.ending.connections > len(run.hits) / 3
-
-
-def test_clients_that_cannot_connect_are_one_sentence() -> None:
-    """Nobody listens: a TargetError with the number that got in, before anything is sent."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = free.getsockname()
-    idle = generator.Generator(address, [b""], constant(10.0, 1.0), clients=200)
-
-    with pytest.raises(TargetError, match=r"connection refused, with 0 of 200 clients connected \(--clients\)"):
-        asyncio.run(idle.run())
 
 
 def test_refusals_are_counted_with_their_reason(serve: Serve) -> None:
