@@ -171,9 +171,36 @@ def test_one_with_more_time_does_not_cost_another_its_batch() -> None:
         policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)
     assert (refused.value.reason, refused.value.retry_after_s) == ("late", pytest.approx(0.002))
     policy(budget=0.006).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)  # there is time for a run of its own
+    plain = Group(0.0, 1, lambda group: None, deadline=0.004)
+    plain.add(None)
+    queue.offer(plain)
     queue.withdraw(tight)
-    queue.close(tight)
+    queue.close(tight)  # with it went the last deadline that a caller brought: now the backlog alone counts
     policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0)
+
+
+def test_one_with_less_time_is_planned_where_it_will_go() -> None:
+    """Behind one that must go alone wait four with all the time there is: it overtakes these, and so is in time."""
+    queue = queue_of()
+    for deadline, own in ((0.004, True), *[(1.0, False)] * 4):
+        group = Group(0.0, 1, lambda group: None, deadline=deadline, own=own)
+        group.add(None)
+        queue.offer(group)
+    policy(budget=1.0).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, within=0.0105)  # behind them it ends at 11 ms
+
+
+@pytest.mark.parametrize(("priority", "let_in"), [(1, True), (2, True), (3, False)])
+def test_the_less_urgent_are_no_reason_to_refuse(priority: int, let_in: bool) -> None:
+    """One of the last class must run alone to be in time: who goes before it is let in, whatever that costs it."""
+    tight = Group(0.0, 1, lambda group: None, deadline=0.004, own=True, priority=3)
+    tight.add(None)
+    queue = queue_of()
+    queue.offer(tight)
+    if let_in:
+        policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, priority=priority)
+    else:
+        with pytest.raises(Shed, match="another caller's late"):
+            policy(budget=0.0059).admit(queue, [(1, 0.0)], 1, age=0.0, now=0.0, priority=priority)
 
 
 @pytest.mark.parametrize(("others", "kept_out"), [(62, True), (64, False)])

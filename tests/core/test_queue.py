@@ -93,6 +93,25 @@ def test_withdrawn_tickets_are_skipped() -> None:
     assert list(queue.heads()) == []
 
 
+def test_groups_are_those_that_go_before() -> None:
+    """One for each ticket of its class and of more urgent ones, in all buckets; who withdrew is not among them."""
+    queue, groups = Queue(max_items=10, max_bytes=1000), {}
+    for name, key, priority in (("a", 1, 2), ("gone", 1, 2), ("b", 1, 2), ("last", 1, 3), ("first", 2, 1)):
+        groups[name] = group = Group(0.0, 1, lambda group: None, priority=priority)
+        group.add(None, key)
+        queue.offer(group)
+    queue.withdraw(groups["gone"])
+
+    def names(priority: int) -> list[str]:
+        return [name for found in queue.groups(priority) for name, group in groups.items() if group is found]
+
+    assert [sorted(names(priority)) for priority in (1, 2, 3)] == [
+        ["first"],
+        ["a", "b", "first"],
+        ["a", "b", "first", "last"],
+    ]
+
+
 def test_rows_of_different_shape_never_share_a_batch() -> None:
     """A batch comes from one bucket, and the bucket whose head has waited longest goes first."""
     queue = Queue(max_items=10, max_bytes=1000)

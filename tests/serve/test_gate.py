@@ -231,8 +231,8 @@ def test_each_class_has_its_own_remembered_refusal(tiles: Tiles) -> None:
 def test_a_refusal_is_remembered_while_it_must_be_right(tiles: Tiles) -> None:
     """Behind as many, of as many items, and not so much later that the lanes could be free: the policy is not asked.
 
-    Behind nobody, behind fewer or a batch more, with more items, with a deadline of its own, and a moment later it is
-    asked again.
+    Behind nobody, behind fewer or a batch more, with more items, with a deadline of its own or of others, and a moment
+    later it is asked again.
     """
 
     async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
@@ -264,6 +264,10 @@ def test_a_refusal_is_remembered_while_it_must_be_right(tiles: Tiles) -> None:
         queue.waiting = 2
         service.gate(length, 0.0)
         assert len(door.asked) == asked + 1
+        queue.own, queue.waiting = 1, 1  # somebody's own deadline: who comes later may have more time, and so a place
+        one = service.gate(length, 0.0)
+        assert service.gate(length, 0.0) is not one
+        queue.own = 0
         assert service.metrics.live.refused == 0  # those are counted when they end
         queue.waiting = 0
 

@@ -177,7 +177,7 @@ def _plain_rows(body: bytes, contract: Contract, most: int) -> Parsed | None:
         return None
     length, padding = (size + 2) // 3 * 4, -size % 3
     found = contract.plain_head.match(body)
-    if found is None or len(body) < length:
+    if found is None:
         return None
     name = found[1].decode()
     items: list[tuple[str, Any, Hashable]] = []
