@@ -15,7 +15,7 @@ from onbudget.core.errors import RequestError
 from onbudget.engine.embedded import bundle_path
 from onbudget.prove.payloads import Item
 from onbudget.serve.contract import Contract
-from onbudget.serve.exchange import Request
+from onbudget.serve.exchange import Head, Request
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import Parsed, parse
 
@@ -26,7 +26,7 @@ OF = shape(TAKEN)
 def parsed(item: Item, taken: Contract = TAKEN) -> Parsed:
     """As the server reads it."""
     headers = [(b"content-type", item.kind.encode())]
-    return parse(Request(headers, item.body, b"", time.monotonic()), taken, Settings(max_items=100))
+    return parse(Request(Head(headers), item.body, time.monotonic()), taken, Settings(max_items=100))
 
 
 @pytest.mark.parametrize("count", [1, 32, 70])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,40 @@ def test_the_door_counts_what_is_ahead(waiting: int, running: list[tuple[int, fl
         assert refused.value.reason == "late"
         assert refused.value.retry_after_s is not None
         assert 0 < refused.value.retry_after_s < 0.020
+
+
+@given(
+    st.integers(0, 30),
+    st.lists(st.tuples(st.integers(0, 4), st.floats(0, 0.01)), min_size=1, max_size=3),
+    st.integers(1, 6),
+    st.floats(0, 0.03),
+    st.sampled_from([None, 0.005, 0.05]),
+    st.lists(st.floats(0.0005, 0.02), max_size=20),
+    st.floats(0, 30),
+)
+def test_what_is_seen_at_a_glance_is_what_a_closer_look_says(
+    waiting: int,
+    running: list[tuple[int, float]],
+    items: int,
+    age: float,
+    within: float | None,
+    runs: list[float],
+    idle: float,
+) -> None:
+    """Whoever is let in because time is plenty is let in by the whole calculation, whatever runs cost lately."""
+
+    def asked(glance: bool) -> object:
+        deadline = policy()
+        if not glance:
+            deadline._longest = math.inf
+        for number, took in enumerate(runs):
+            deadline.cost.observe(2, took, took, now=float(number))
+        try:
+            return deadline.admit(queue_of(*[0.0] * waiting), running, items, age, len(runs) + idle, within)
+        except (Shed, TooLarge) as error:
+            return str(error)
+
+    assert asked(True) == asked(False)
 
 
 def test_an_idle_lane_always_runs_a_lone_request() -> None:

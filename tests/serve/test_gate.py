@@ -27,7 +27,8 @@ from onbudget.core.policy import Entry, Greedy
 from onbudget.core.priority import NORMAL
 from onbudget.core.queue import Group, Queue
 from onbudget.serve.app import Front
-from onbudget.serve.gate import Gate
+from onbudget.serve.exchange import Head
+from onbudget.serve.gate import CALM, Gate
 from onbudget.serve.lanes import Batch
 from onbudget.serve.live import Live
 from onbudget.serve.protocol import Protocol
@@ -204,13 +205,58 @@ def test_the_door_knows_the_callers_class(tiles: Tiles) -> None:
     at_the_door(tiles, test)
 
 
+def test_in_calm_a_whole_request_with_a_known_head_is_judged_once(tiles: Tiles) -> None:
+    """With its body and not before; after any refusal, and for a body that is on the way, the door is asked first."""
+
+    async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
+        gate = service._gate
+        assert gate is not None
+        sent = request(body_of(tiles))
+
+        async def asked(*reads: bytes) -> int:
+            door.asked.clear()
+            transport.out = b""
+            for data in reads:
+                protocol.data_received(data)
+            while not transport.out:
+                await asyncio.sleep(0.001)
+            return len(door.asked)
+
+        door.shut = False
+        assert await asked(sent) == 2  # its head is new
+        assert await asked(sent) == 1
+        assert await asked(sent[:-5], sent[-5:]) == 2
+        door.shut = True
+        assert service.calm()
+        assert await asked(sent) == 1
+        assert transport.out.startswith(b"HTTP/1.1 429 ")
+        assert not service.calm()  # it was refused with its body
+        door.shut = False
+        assert await asked(sent) == 2
+        gate.refused -= CALM
+        assert await asked(sent) == 1
+        door.shut = True
+        service.gate(1, 0.0)
+        assert not service.calm()
+        assert service.model is not None
+        service.model.queue.waiting = 2
+        one = service.gate(1, 0.0)
+        gate.refused -= CALM
+        assert service.calm()
+        assert service.gate(1, 0.0) is one
+        assert not service.calm()  # a refusal that is remembered is one
+        service.model.queue.waiting = 0
+
+    at_the_door(tiles, test)
+
+
 def test_each_class_has_its_own_remembered_refusal(tiles: Tiles) -> None:
     """What the usual class was told is not told to the most urgent one, behind as many or behind fewer."""
 
     async def test(protocol: Protocol, transport: Transport, door: Door, service: Service) -> None:
         assert service.model is not None
         queue = service.model.queue
-        urgent, patient = [(b"x-priority", b"1")], [(b"x-priority", b"3")]
+        urgent, patient = Head([(b"x-priority", b"1")]), Head([(b"x-priority", b"3")])
         queue.waiting = 2  # of the most urgent class, as far as the door can tell
         usual = service.gate(1, 0.0)
         assert usual is not None
@@ -254,7 +300,7 @@ def test_a_refusal_is_remembered_while_it_must_be_right(tiles: Tiles) -> None:
         for ask in (
             lambda: service.gate(length, -1.0),  # it came a second after
             lambda: service.gate(3 * length, 0.0),
-            lambda: service.gate(length, 0.0, [(b"x-deadline-ms", b"9")]),
+            lambda: service.gate(length, 0.0, Head([(b"x-deadline-ms", b"9")])),
         ):
             ask()
             asked += 1

@@ -19,7 +19,7 @@ from onbudget.core.policy import Drop, Greedy, Running, Take, Timer, Wait
 from onbudget.core.queue import Group, Queue
 from onbudget.core.tasks import Tensors
 from onbudget.serve import polls as polls_module
-from onbudget.serve.exchange import Request
+from onbudget.serve.exchange import Head, Request
 from onbudget.serve.inline import Inline
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import Batch
@@ -147,7 +147,7 @@ def test_a_photo_is_decoded_beside_the_loop(tiles: Tiles, monkeypatch: pytest.Mo
         answers = []
         for body in (photo, small):
             done = loop.create_future()
-            request = Request([(b"content-type", b"image/png")], body.getvalue(), b"", time.monotonic())
+            request = Request(Head([(b"content-type", b"image/png")]), body.getvalue(), time.monotonic())
             service.predict(request, done.set_result)
             answers.append(done)
             await asyncio.sleep(0)

@@ -28,7 +28,7 @@ def spin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(service: Service, value: float, *headers: tuple[bytes, bytes]) -> asyncio.Future[exchange.Response]:
     done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
     body = json.dumps({"instances": [[value]]}).encode()
-    service.predict(exchange.Request(headers, body, b"", time.monotonic()), done.set_result)
+    service.predict(exchange.Request(exchange.Head(headers), body, time.monotonic()), done.set_result)
     return done
 
 
@@ -132,7 +132,7 @@ def test_a_hang_up_in_the_background_frees_its_place(spin: Path) -> None:
         service, model = await doomed(spin, "demote")
         ask(service, 0.0)
         told: list[exchange.Response] = []
-        request = exchange.Request([], b'{"instances": [[0.0]]}', b"", time.monotonic())
+        request = exchange.Request(exchange.PLAIN, b'{"instances": [[0.0]]}', time.monotonic())
         group = service.predict(request, told.append)
         stays = ask(service, 0.0)
         assert group is not None

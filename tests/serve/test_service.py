@@ -55,13 +55,13 @@ def test_who_is_more_urgent_goes_first(spin: Path) -> None:
         told: list[exchange.Response] = []
         for value in (b"", b"3", b"1", b"0", b"2", b"1"):
             headers = [(b"x-priority", value)] if value else []
-            service.predict(exchange.Request(headers, BODY, b"", time.monotonic()), told.append)
+            service.predict(exchange.Request(exchange.Head(headers), BODY, time.monotonic()), told.append)
         assert [ticket.group.priority for ticket in service.model.queue.peek(None, 9)] == [1, 1, 2, 2, 2, 3]
         arrived = [ticket.group.arrived for ticket in service.model.queue.peek(None, 9)]
         assert arrived[:2] == sorted(arrived[:2])
         assert arrived[2:5] == sorted(arrived[2:5])
         assert told == []
-        service.predict(exchange.Request([(b"x-priority", b"9")], BODY, b"", time.monotonic()), told.append)
+        service.predict(exchange.Request(exchange.Head([(b"x-priority", b"9")]), BODY, time.monotonic()), told.append)
         assert told[0].status == 400
         deliver(service)
         assert len(told) == 7
@@ -125,7 +125,7 @@ def test_a_reply_that_raises_costs_its_batch_mates_nothing(spin: Path) -> None:
             raise OSError("the wire is cut")
 
         for reply in (raises, lambda response: told.append(response.status)):
-            service.predict(exchange.Request([], BODY, b"", time.monotonic()), reply)
+            service.predict(exchange.Request(exchange.PLAIN, BODY, time.monotonic()), reply)
         deliver(service)
         await service.stop()
         return told
@@ -139,7 +139,7 @@ def test_an_answer_that_json_cannot_carry_is_500(spin: Path, caplog: pytest.LogC
     async def go() -> tuple[exchange.Response, dict[str, int]]:
         service = await held(spin)
         told: list[exchange.Response] = []
-        service.predict(exchange.Request([], BODY, b"", time.monotonic()), told.append)
+        service.predict(exchange.Request(exchange.PLAIN, BODY, time.monotonic()), told.append)
         deliver(service, value=object())
         await service.stop()
         return told[0], outcomes(service)
@@ -163,7 +163,7 @@ def test_a_fault_of_ours_while_reading_is_500_and_not_the_callers(
         service = await held(spin)
         monkeypatch.setattr("onbudget.serve.service.parse", broken)
         told: list[exchange.Response] = []
-        assert service.predict(exchange.Request([], BODY, b"", time.monotonic()), told.append) is None
+        assert service.predict(exchange.Request(exchange.PLAIN, BODY, time.monotonic()), told.append) is None
         await service.stop()
         return told[0], outcomes(service)
 

@@ -21,7 +21,7 @@ def test_a_hung_run_is_stopped_and_its_caller_told(tmp_path: Path) -> None:
     async def ask(service: Service, value: float) -> exchange.Response:
         done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
         body = json.dumps({"instances": [[value]]}).encode()
-        service.predict(exchange.Request([], body, b"", time.monotonic()), done.set_result)
+        service.predict(exchange.Request(exchange.PLAIN, body, time.monotonic()), done.set_result)
         return await asyncio.wait_for(done, 30)
 
     async def go() -> list[exchange.Response]:
@@ -47,7 +47,7 @@ def test_who_waits_is_told_at_its_deadline(tmp_path: Path) -> None:
     async def ask(service: Service, name: str, value: float, *headers: tuple[bytes, bytes]) -> exchange.Response:
         done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
         body = json.dumps({"instances": [[value]]}).encode()
-        service.predict(exchange.Request(headers, body, b"", time.monotonic()), done.set_result)
+        service.predict(exchange.Request(exchange.Head(headers), body, time.monotonic()), done.set_result)
         answer = await asyncio.wait_for(done, 30)
         ended.append(name)
         return answer
@@ -84,7 +84,7 @@ def test_an_idle_lane_runs_a_lone_request_whatever_its_deadline(tmp_path: Path) 
         await service.start()
         done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
         headers = [(b"x-deadline-ms", b"0.001")]
-        request = exchange.Request(headers, b'{"instances": [[0.0]]}', b"", time.monotonic())
+        request = exchange.Request(exchange.Head(headers), b'{"instances": [[0.0]]}', time.monotonic())
         service.predict(request, done.set_result)
         answer = await asyncio.wait_for(done, 30)
         await service.stop()

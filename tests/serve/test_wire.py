@@ -16,7 +16,7 @@ from onbudget.core.errors import BadContent, NotParseable, RequestError, TooLarg
 from onbudget.core.recipe import Recipe
 from onbudget.engine.session import Port
 from onbudget.serve.contract import Contract
-from onbudget.serve.exchange import Request
+from onbudget.serve.exchange import Head, Request
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import _PLAIN_GAP, ARRAYS, BASE64, PICTURE, ROW, Parsed, parse
 
@@ -63,7 +63,7 @@ def b64(data: bytes) -> str:
 
 def read(contract: Contract, body: bytes, kind: bytes | None = b"application/json", query: bytes = b"") -> Parsed:
     headers = [] if kind is None else [(b"content-type", kind)]
-    return parse(Request(headers, body, query, 0.0), contract, SETTINGS)
+    return parse(Request(Head(headers, query), body, 0.0), contract, SETTINGS)
 
 
 def read_json(contract: Contract, value: Any, query: bytes = b"") -> Parsed:
@@ -355,7 +355,7 @@ def test_refusals_name_what_is_wrong(
 
 def test_compressed_bodies_are_refused_by_name() -> None:
     """A gzip body is 415 and not a confusing parse error."""
-    request = Request([(b"content-encoding", b"gzip")], b"x", b"", 0.0)
+    request = Request(Head([(b"content-encoding", b"gzip")]), b"x", 0.0)
     with pytest.raises(WrongType, match="gzip"):
         parse(request, TILES, SETTINGS)
 

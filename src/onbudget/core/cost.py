@@ -158,10 +158,11 @@ class Online:
     `half_life_s`: whatever a policy refuses because of a bad minute, it does not refuse for ever.
 
     `cpu` is the prior of CPU seconds a run as the calling thread's `thread_time` tells it; None: the wall's. Not
-    thread-safe: whoever owns the policy owns it. `now` is in monotonic seconds.
+    thread-safe: whoever owns the policy owns it. `now` is in monotonic seconds. `most` is what `scale` can at most be
+    until the next run is observed.
     """
 
-    __slots__ = ("_cpu", "_grace", "_half_life", "_seen", "_wait", "_weight", "cpu_prior", "prior")
+    __slots__ = ("_cpu", "_grace", "_half_life", "_seen", "_wait", "_weight", "cpu_prior", "most", "prior")
 
     def __init__(
         self,
@@ -179,6 +180,7 @@ class Online:
         self._weight, self._half_life, self._grace = weight, half_life_s, grace_s
         self._cpu = self._wait = 0.0  # logarithms of the factors at `_seen`
         self._seen = -math.inf
+        self.most = 1.0
 
     def observe(self, batch: int, cpu_s: float, wall_s: float, now: float, size: float = 1.0) -> None:
         """A run of `batch` items ended at `now`: CPU seconds of its thread, and seconds by the wall.
@@ -194,6 +196,7 @@ class Online:
         self._cpu = self._moved(self._cpu, cpu)
         self._wait = self._moved(self._wait, all_of_it - cpu)
         self._seen = max(now, self._seen)
+        self.most = math.exp(max(0.0, self._cpu + self._wait))  # both only return to 1
 
     def _moved(self, believed: float, seen: float) -> float:
         moved = believed + self._weight * max(-_CLIP, min(_CLIP, seen - believed))
@@ -250,4 +253,5 @@ class Online:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"an online cost is damaged: {error!r}") from error
         made._seen = now
+        made.most = math.exp(max(0.0, made._cpu + made._wait))
         return made

@@ -61,6 +61,7 @@ class Deadline:
         self.budget = budget
         self.cost = cost
         self.reserve = reserve
+        self._longest = MARGIN * cost.prior.seconds(max_batch)  # seconds of any run by the prior, margin included
         self.spare = Spare(budget) if demote else None
         if self.spare is not None:
             self._make_room(self.spare, 1, cost.prior.seconds)
@@ -87,20 +88,21 @@ class Deadline:
         """
         spare = self.spare if within is None else None
         if lone(queue.waiting, running, items):
-            if spare is not None and not look:
-                spare.asked += 1
-            return Entry.AT_ONCE
-        seconds = self._seconds(now)
-        free = _free(running, seconds)
+            return _let_in(Entry.AT_ONCE, None if look else spare)
         budget = self.budget if within is None else within
         left = budget - self.reserve - age
+        # Nearly always there is time for a full run that has only just begun, and full ones of all who wait: no need to
+        # know more.
+        runs = 2 + (queue.waiting + items - 1) // self.max_batch
+        if runs * self.cost.most * self._longest <= left and not queue.own:
+            return _let_in(Entry.WAITS, None if look else spare)
+        seconds = self._seconds(now)
+        free = _free(running, seconds)
         end = finish(free, queue.ahead(priority), items, self.max_batch, seconds)
         mixed = queue.own > 0 and queue.ahead(priority) <= max(LINE, PLANNED * self.max_batch)
         crowds = end <= left and mixed and self._crowds(queue, free, [(priority, left)] * items, now, seconds)
         if end <= left and not crowds:
-            if spare is not None and not look:
-                spare.asked += 1
-            return Entry.WAITS
+            return _let_in(Entry.WAITS, None if look else spare)
         most = self._most(items, len(free), budget, seconds)
         if most < items:
             raise TooLarge(
@@ -200,6 +202,12 @@ class Deadline:
 
     def _make_room(self, spare: Spare, lanes: int, seconds: Callable[[int], float]) -> None:
         spare.room = int(BACKLOG * self.budget * lanes * self.max_batch / seconds(self.max_batch))
+
+
+def _let_in(entry: Entry, spare: Spare | None) -> Entry:
+    if spare is not None:
+        spare.asked += 1
+    return entry
 
 
 def _free(running: Running, seconds: Callable[[int], float]) -> list[float]:

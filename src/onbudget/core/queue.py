@@ -124,7 +124,7 @@ class Queue:
         self.nbytes = 0  # bytes in flight
         self.own = 0  # requests in flight that brought their own deadline
         self._waits = [0] * (LAST + 1)  # of `waiting`, by class
-        self._buckets: dict[Hashable, Bucket] = {}
+        self._buckets: dict[Hashable, Bucket] = {}  # by shape; where there is but one, None, and it stays when empty
         self._background: dict[Hashable, Bucket] = {}
 
     @property
@@ -221,7 +221,7 @@ class Queue:
             self.waiting -= len(taken)
             for ticket in taken:
                 self._waits[ticket.group.priority] -= 1
-        if not bucket.live:
+        if key is not None and not bucket.live:
             del buckets[key]
         return taken
 
@@ -233,7 +233,7 @@ class Queue:
                 bucket = buckets[ticket.key]
                 bucket.line(group).leave(ticket)
                 left += 1
-                if not bucket.live:
+                if ticket.key is not None and not bucket.live:
                     del buckets[ticket.key]
         if group.late:
             self.behind -= left

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from onbudget.core.errors import RequestError, SlowClient
 from onbudget.core.queue import Group
-from onbudget.serve.exchange import Request, Response, as_json, refusal
+from onbudget.serve.exchange import Head, Request, Response, as_json, refusal
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 
@@ -110,7 +110,7 @@ class Endpoints:
 
     async def _predict(self, scope: Scope, exchange: _Exchange) -> Response:
         body = await self._body(scope, exchange)
-        request = Request(scope["headers"], body, scope["query_string"], clock())
+        request = Request(Head(scope["headers"], scope["query_string"]), body, clock())
         done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         exchange.since = request.arrived
 

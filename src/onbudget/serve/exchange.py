@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from onbudget.core.errors import NotParseable, RequestError
 from onbudget.core.priority import LAST, NORMAL, priority_of
@@ -14,54 +15,69 @@ Headers = Sequence[tuple[bytes, bytes]]
 JSON = (b"content-type", b"application/json")
 
 
+class Head:
+    """What a request says before its body, read once: names in lower case, and of several values the first.
+
+    `fault` says what is wrong with a header that the policy needs; `priority` is the caller's class. `reading` is for
+    whoever reads bodies, to keep how this one is read.
+    """
+
+    __slots__ = ("_envoys", "_ours", "fault", "headers", "priority", "query", "reading", "values")
+
+    def __init__(self, headers: Headers, query: bytes = b"") -> None:
+        self.headers = headers
+        self.query = query
+        self.values: dict[bytes, bytes] = {}
+        for name, value in headers:
+            self.values.setdefault(name, value)
+        self.reading: Any = None
+        self.fault = ""
+        self.priority = NORMAL
+        self._ours = self._envoys = None
+        try:
+            self._ours = _milliseconds("X-Deadline-Ms", self.values.get(b"x-deadline-ms"))
+            if self._ours is None:
+                envoys = self.values.get(b"x-envoy-expected-rq-timeout-ms")
+                self._envoys = _milliseconds("x-envoy-expected-rq-timeout-ms", envoys)
+            self.priority = _class(self.values.get(b"x-priority"))
+        except NotParseable as error:
+            self.fault = error.detail
+
+    def within(self, budget: float | None) -> float | None:
+        """For how many seconds the caller waits, counted from the last body byte; None where it does not say.
+
+        `X-Deadline-Ms` is meant for us and may be longer than the budget. Envoy's own header tells a proxy's time-out,
+        which most callers never chose: it only shortens.
+        """
+        envoys = self._envoys
+        return envoys if envoys is not None and (budget is None or envoys < budget) else self._ours
+
+
 @dataclass(slots=True)
 class Request:
-    """A whole request: `arrived` is when its last body byte was read (monotonic); header names are lower case."""
+    """A whole request: `arrived` is when its last body byte was read (monotonic)."""
 
-    headers: Headers
+    head: Head
     body: bytes
-    query: bytes
     arrived: float
 
-    def header(self, name: bytes) -> bytes:
-        """The first value of a header, or b""."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return b""
+
+def _class(value: bytes | None) -> int:
+    if value is None:
+        return NORMAL
+    try:
+        return priority_of(int(value) if value.isdigit() else -1)
+    except ValueError:  # too many digits are one, too
+        told = value[:40].decode("latin-1")
+        raise NotParseable(
+            f"X-Priority: {told!r} is not a whole number from 0 to {LAST}; 1 is the most urgent, {NORMAL} is usual"
+        ) from None
 
 
-def within_of(headers: Headers, budget: float | None) -> float | None:
-    """For how many seconds the caller waits, counted from the last body byte; None where it does not say.
-
-    `X-Deadline-Ms` is meant for us and may be longer than the budget. Envoy's own header tells a proxy's time-out,
-    which most callers never chose: it only shortens. NotParseable for a value that is no time above zero.
-    """
-    within: float | None = None
-    for name, value in headers:
-        if name == b"x-deadline-ms":
-            return _milliseconds("X-Deadline-Ms", value)
-        if name == b"x-envoy-expected-rq-timeout-ms":
-            within = _milliseconds("x-envoy-expected-rq-timeout-ms", value)
-    return within if within is not None and (budget is None or within < budget) else None
-
-
-def class_of(headers: Headers) -> int:
-    """The caller's priority class, from `X-Priority`; NotParseable for what is no whole number from 0 to 3."""
-    for name, value in headers:
-        if name == b"x-priority":
-            try:
-                return priority_of(int(value) if value.isdigit() else -1)
-            except ValueError:  # too many digits are one, too
-                told = value[:40].decode("latin-1")
-                raise NotParseable(
-                    f"X-Priority: {told!r} is not a whole number from 0 to {LAST}; "
-                    f"1 is the most urgent, {NORMAL} is usual"
-                ) from None
-    return NORMAL
-
-
-def _milliseconds(name: str, value: bytes) -> float:
+def _milliseconds(name: str, value: bytes | None) -> float | None:
+    """Seconds; NotParseable for a value that is no time above zero."""
+    if value is None:
+        return None
     try:
         told = float(value)
     except ValueError:
@@ -69,6 +85,9 @@ def _milliseconds(name: str, value: bytes) -> float:
     if not 0 < told < 1e9:
         raise NotParseable(f"{name}: {value[:40].decode('latin-1')!r} is not a number of milliseconds above 0")
     return told / 1e3
+
+
+PLAIN = Head(())  # one that says nothing
 
 
 @dataclass(slots=True)

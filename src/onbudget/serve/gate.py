@@ -8,14 +8,16 @@ comes back ends that moment: it may have taken less time than was predicted, and
 
 from __future__ import annotations
 
+import math
 import time
 
 from onbudget.core.errors import RequestError, Shed
-from onbudget.serve.exchange import Headers, Refusal, class_of, within_of
+from onbudget.serve.exchange import PLAIN, Head, Refusal
 from onbudget.serve.live import Live
 from onbudget.serve.models import Model
 
 clock = time.monotonic
+CALM = 1.0  # seconds without a refusal
 
 
 class _Last:
@@ -43,30 +45,39 @@ class Gate:
         self._budget = model.settings.p95
         self._wire_bytes = model.contract.wire_bytes
         self._last: dict[int, _Last] = {}  # by class: more urgent ones have fewer before them
+        self.refused = -math.inf  # when somebody was last, here or with the body
 
-    def ask(self, length: int, age: float, headers: Headers = ()) -> Refusal | None:
+    def ask(self, length: int, age: float, head: Head = PLAIN) -> Refusal | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now."""
+        if head.fault:  # it is told with its body, like everything that is wrong with a request
+            return None
         model = self._model
         items = min(max(1, length // self._wire_bytes), self._max_items) if self._wire_bytes else 1
         now = clock()
+        within, priority = head.within(self._budget), head.priority
+        waiting, last = model.queue.ahead(priority), self._last.get(priority)
+        if last is not None and within is None and self._holds(last, items, waiting, now - age):
+            self._live.refuse(last.refusal.error.reason)
+            self.refused = now
+            return last.refusal
         try:
-            within, priority = within_of(headers, self._budget), class_of(headers)
-            waiting, last = model.queue.ahead(priority), self._last.get(priority)
-            if last is not None and within is None and self._holds(last, items, waiting, now - age):
-                self._live.refuse(last.refusal.error.reason)
-                return last.refusal
             model.policy.admit(model.queue, model.lanes.running(now), items, age, now, within, priority, look=True)
         except Shed as error:
             refusal = Refusal(error.with_traceback(None))  # it would keep this frame, and all that is in it
             self._live.refuse(error.reason)  # whoever asked counts the request when it ends
+            self.refused = now
             self._last.pop(priority, None)
             mixed = within is not None or model.queue.own  # who comes later may have more time than others
             if not mixed and error.reason == "late" and error.retry_after_s is not None:
                 self._last[priority] = _Last(refusal, items, waiting, now - age + error.retry_after_s)
             return refusal
-        except RequestError:  # an estimate is not enough to say never, and a header is judged with its body
+        except RequestError:  # an estimate is not enough to say never
             return None
         return None
+
+    def calm(self, now: float) -> bool:
+        """Whether nobody was refused lately: then who is there with its body is better judged once, with it."""
+        return now - self.refused > CALM
 
     def forget(self) -> None:
         """A batch is back: the next refusal of each class is the policy's own."""

@@ -9,7 +9,8 @@ that does not read its answers leaves the fast path, because only uvicorn's wait
 A refused request is read like any other and answered once its body has gone by: a client that gets an answer while it
 still sends may give its connection up, and a new one costs both sides more than a body that is there already. What it
 costs is counted in microseconds, since a server at its limit refuses more than it answers: so nothing here is made,
-looked up or armed for a request that only the slow path needs.
+looked up or armed for a request that only the slow path needs, and a head that was parsed before (`heads`) is not
+parsed again: it and its body then pass the parser by, which stays between two messages.
 """
 
 from __future__ import annotations
@@ -18,78 +19,33 @@ import asyncio
 import http
 import math
 import time
-from typing import Any, cast
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from onbudget.core.errors import NotParseable, RequestError, SlowClient
-from onbudget.core.queue import Group
-from onbudget.serve.exchange import Refusal, Request, Response, refusal
+from onbudget.serve.exchange import Head, Refusal, Request, Response, refusal
+from onbudget.serve.fast import Fast
+from onbudget.serve.heads import Heads, Seen, look
 from onbudget.serve.service import Service
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers
 SWALLOW = 64 * 1024  # bytes: a refused body up to here is read and thrown away, and the connection stays
 LINGER = 1.0  # seconds that a refused body is read and thrown away for, so that its sender gets to read the refusal
-# Headers that are looked for before the body, or again when the answer leaves; all others only if the body is read.
-HEEDED = frozenset(
-    b"content-length expect x-request-id x-deadline-ms x-envoy-expected-rq-timeout-ms x-priority".split()
-)
 STATUS = {s.value: b"HTTP/1.1 %d %s\r\n" % (s.value, s.phrase.encode()) for s in http.HTTPStatus}
-
-
-class _Fast:
-    """A fast request, with the attributes that uvicorn's protocol touches of its cycles."""
-
-    __slots__ = (
-        "chunks",
-        "disconnected",
-        "group",
-        "headers",
-        "heeded",
-        "keep_alive",
-        "message_event",
-        "query",
-        "refused",
-        "response_complete",
-        "size",
-    )
-
-    def __init__(
-        self,
-        headers: list[tuple[bytes, bytes]],
-        heeded: list[tuple[bytes, bytes]],
-        query: bytes,
-        keep_alive: bool,
-    ) -> None:
-        self.headers = headers
-        self.heeded = heeded
-        self.query = query
-        self.keep_alive = keep_alive
-        self.chunks: list[bytes] = []
-        self.size = 0
-        self.group: Group | None = None
-        self.refused: Refusal | None = None  # at its head; told once its body has gone by
-        self.response_complete = False
-        self.disconnected = False
-        self.message_event = _NOBODY
-
-
-class _Nobody:
-    """Stands where uvicorn keeps the event that an ASGI app waits on."""
-
-    def set(self) -> None:
-        """Nobody waits."""
-
-
-_NOBODY = _Nobody()
 
 
 class Protocol(HttpToolsProtocol):
     """One connection. `service` is set on the class that `serve.server` makes for its one service."""
 
     service: Service
+    heads: Heads  # of all its connections
+    cycle: Any  # one of uvicorn's, or the fast request that poses as one
     _defaults: tuple[object, bytes] = (None, b"")  # uvicorn's headers for every answer (the date), and as bytes
+
+    def __init_subclass__(cls) -> None:
+        cls.heads = Heads()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -99,9 +55,11 @@ class Protocol(HttpToolsProtocol):
         self._due = math.inf  # when the head, a fast request's body or the next request must have come
         self._idle = False  # whether it is the next request that is waited for
         self._head_bytes = 0
-        self._heeded: list[tuple[bytes, bytes]] = []
+        self._between = True  # whether the parser has nothing begun
+        self._seen: Seen | None = None  # the whole head that the parser is about to read, if it may be worth learning
+        self._missing = 0  # bytes of a body whose head was known
         self._age = 0.0  # the most seconds that what is being read may have lain unread
-        self._fast: _Fast | None = None  # the fast request that is open, while it is
+        self._fast: Fast | None = None  # the fast request that is open, while it is
         self._lingering = False  # answered for the last time: what still comes is thrown away
         self._upgrade = False  # the head at hand asks for another protocol
         self._slow: list[Any] = []  # uvicorn's cycles that are open: it tells only the newest of a hang-up
@@ -147,11 +105,24 @@ class Protocol(HttpToolsProtocol):
             self._await(self.service.settings.client_timeout)
 
     def _feed(self, data: bytes) -> bytes:
-        """Parse → what is to be parsed next: nothing, or a head that offered another protocol, without its offer.
+        """Read → what is to be read next: what follows a known head's body, or a head that offered another protocol,
+        without its offer.
 
         Some clients (Java's, `curl --http2`) offer h2c with their first request, and a server may ignore it. The parser
         can't: once it saw the offer, it gives up the body.
         """
+        if self._lingering:
+            return b""
+        if self._missing:
+            return self._go_on(data)
+        if self._between and self._idles():
+            seen = look(data)
+            head = self.heads.get(seen.key) if seen is not None else None
+            if seen is not None and head is not None:
+                self._missing, self.expect_100_continue = seen.length, False
+                self._begin(head, seen.length, True, len(data) - seen.end >= seen.length)
+                return self._go_on(data[seen.end :])
+            self._seen = seen
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -163,6 +134,7 @@ class Protocol(HttpToolsProtocol):
         self._upgrade = False
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self._between = True
         self.parser = httptools.HttpRequestParser(self)
         if hasattr(self.parser, "set_dangerous_leniencies"):  # httptools 0.6.3; as uvicorn has it
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -182,8 +154,8 @@ class Protocol(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
-        self._heeded = []
         self._head_bytes = 0
+        self._between = False
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -194,8 +166,6 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         self.headers.append((name, value))
-        if name in HEEDED:
-            self._heeded.append((name, value))
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD:
             self._too_long()
@@ -210,28 +180,48 @@ class Protocol(HttpToolsProtocol):
         self._upgrade = parser.should_upgrade() and method != b"CONNECT"
         if self._upgrade:
             return  # it comes again, from `_feed`
-        length = 0
-        for name, value in self._heeded:
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"expect":
-                self.expect_100_continue |= value.lower() == b"100-continue"
-        idle = (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
         path, _, query = self.url.partition(b"?")
-        if not (idle and path == b"/predict" and method == b"POST"):
+        head = Head(self.headers, query)
+        self.expect_100_continue = head.values.get(b"expect", b"").lower() == b"100-continue"
+        seen, self._seen = self._seen, None
+        if not (path == b"/predict" and method == b"POST" and self._idles()):
             self._slowly()
             return
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-        fast = _Fast(self.headers, self._heeded, query, keep_alive)
-        self._fast = self.cycle = fast  # type: ignore[assignment]  # it poses as one
-        if length > self.service.settings.max_body:
+        if seen is not None:
+            self.heads.learn(seen, head, keep_alive)
+        self._begin(head, int(head.values.get(b"content-length", b"0")), keep_alive, False)
+
+    def _begin(self, head: Head, length: int, keep_alive: bool, whole: bool) -> None:
+        """A fast request's head has been read, and its body of `length` bytes has come `whole` with it, or not yet."""
+        fast = Fast(head, keep_alive)
+        self._fast = self.cycle = fast
+        service = self.service
+        if length > service.settings.max_body:
             self._limit(length)
             return
-        fast.refused = self.service.gate(length, self._age, self._heeded)
+        if whole and service.calm():
+            return
+        fast.refused = service.gate(length, self._age, head)
         if fast.refused is not None and (self.expect_100_continue or length > SWALLOW):
             self._refuse(fast.refused.error)
         if self.expect_100_continue and self._fast is not None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _go_on(self, data: bytes) -> bytes:
+        """Read on in a body whose head was known → what follows it."""
+        body, rest = data[: self._missing], data[self._missing :]
+        self._missing -= len(body)
+        fast = self._fast
+        if fast is not None and fast.refused is None:
+            fast.chunks.append(body)
+        if not self._missing:
+            self.on_message_complete()
+        return rest
+
+    def _idles(self) -> bool:
+        """Whether a request may take the fast path now: nobody is before it, and the client reads its answers."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
 
     def _slowly(self) -> None:
         """The head goes to uvicorn, which makes its scope now: `on_message_begin` would make one for fast ones too."""
@@ -248,7 +238,7 @@ class Protocol(HttpToolsProtocol):
         if self._lingering:
             return
         fast = self._fast
-        if fast is None or cast(object, self.cycle) is not fast:
+        if fast is None or self.cycle is not fast:
             super().on_body(body)
             return
         if fast.refused is None:
@@ -260,9 +250,10 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._lingering or self._upgrade:
             return
+        self._between = True
         self._head_bytes = 0  # of a chunked body's trailers
         fast = self._fast
-        if fast is None or cast(object, self.cycle) is not fast:
+        if fast is None or self.cycle is not fast:
             super().on_message_complete()
             return
         self._due = math.inf
@@ -275,9 +266,7 @@ class Protocol(HttpToolsProtocol):
             self.service.start()
         body = fast.chunks[0] if len(fast.chunks) == 1 else b"".join(fast.chunks)
         fast.chunks.clear()
-        fast.group = self.service.predict(
-            Request(fast.headers, body, fast.query, time.monotonic() - self._age), self._answer
-        )
+        fast.group = self.service.predict(Request(fast.head, body, time.monotonic() - self._age), self._answer)
 
     def _limit(self, size: int) -> None:
         try:
@@ -306,13 +295,14 @@ class Protocol(HttpToolsProtocol):
         if shared is not None and shared.below is defaults:
             head, tail = shared.sent
         else:
-            head = STATUS[response.status] + defaults + b"".join([b"%b: %b\r\n" % h for h in response.headers])
+            head = STATUS[response.status] + defaults
+            for header in response.headers:
+                head += b"%b: %b\r\n" % header
             tail = b"content-length: %d\r\n\r\n%b" % (len(response.body), response.body)
             if shared is not None:
                 shared.below, shared.sent = defaults, (head, tail)
-        for name, value in fast.heeded:
-            if name == b"x-request-id":
-                head += b"x-request-id: %b\r\n" % value
+        if b"x-request-id" in fast.head.values:
+            head += b"x-request-id: %b\r\n" % fast.head.values[b"x-request-id"]
         if not fast.keep_alive:
             head += b"connection: close\r\n"
         self.transport.write(head + tail)

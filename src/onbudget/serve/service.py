@@ -17,6 +17,7 @@ from pathlib import Path
 
 from onbudget.core.errors import (
     BundleError,
+    NotParseable,
     NotReady,
     OnbudgetError,
     RequestError,
@@ -29,7 +30,7 @@ from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
-from onbudget.serve.exchange import Headers, Refusal, Request, Response, as_json, class_of, refusal, within_of
+from onbudget.serve.exchange import PLAIN, Head, Refusal, Request, Response, as_json, refusal
 from onbudget.serve.gate import Gate
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
@@ -178,7 +179,10 @@ class Service:
             if model is None or self.state not in ("ready", "draining"):
                 raise self._not_ready()
             parsed = parse(request, model.contract, self.settings)
-            within, priority = within_of(request.headers, self.settings.p95), class_of(request.headers)
+            head = request.head
+            if head.fault:
+                raise NotParseable(head.fault)
+            within, priority = head.within(self.settings.p95), head.priority
             now = clock()
             entry = model.policy.admit(
                 model.queue, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within, priority
@@ -197,6 +201,8 @@ class Service:
             model.lanes.submit(group)
         except RequestError as error:
             failed = error.with_traceback(None)  # a cycle with this frame would keep the body for the collector
+            if isinstance(error, Shed) and self._gate is not None:
+                self._gate.refused = clock()
         except Exception:
             log.exception("a request could not be read; it is answered 500")
             failed = RunFailed("an internal error while the request was read; the server's log has it")
@@ -220,14 +226,18 @@ class Service:
         """A request that ended before it reached `predict`; `since` is when its head was read."""
         self.metrics.request(outcome, clock() - since if since is not None else 0.0)
 
-    def gate(self, length: int, age: float, headers: Headers = ()) -> Refusal | None:
+    def calm(self) -> bool:
+        """Whether the door need not be asked about a request that has come whole."""
+        return self._gate is not None and self._gate.calm(clock())
+
+    def gate(self, length: int, age: float, head: Head = PLAIN) -> Refusal | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now.
 
         Costs a small part of what reading it would: that is why it is asked before.
         """
         if self._gate is None or self.state not in ("ready", "draining"):
             return None
-        return self._gate.ask(length, age, headers)
+        return self._gate.ask(length, age, head)
 
     def cancel(self, group: Group) -> None:
         """The caller hung up: its places are free at once, and what runs for it is thrown away."""

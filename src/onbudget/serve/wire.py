@@ -25,7 +25,7 @@ from onbudget.core.recipe import check_values
 from onbudget.engine.headers import TYPES
 from onbudget.engine.images import probe
 from onbudget.serve.contract import Contract
-from onbudget.serve.exchange import JSON, Request, Response
+from onbudget.serve.exchange import JSON, Head, Request, Response
 from onbudget.serve.multipart import parse_form
 from onbudget.serve.settings import Settings
 
@@ -55,6 +55,9 @@ class Parsed:
     top: int = 0
 
 
+Reader = Callable[[bytes, dict[bytes, bytes], Contract, Settings], Parsed]
+
+
 def where(name: str, index: int) -> str:
     """An item named from both ends: the eighth is `item 8 (tiles[7])`."""
     return f"item {index + 1} ({name}[{index}])"
@@ -62,26 +65,33 @@ def where(name: str, index: int) -> str:
 
 def parse(request: Request, contract: Contract, settings: Settings) -> Parsed:
     """The items of a `POST /predict`; a RequestError says what is wrong with the request, and with which item."""
-    declared = request.header(b"content-type")
-    kind, options = parse_options_header(declared) if declared else (b"application/json", {})
-    if request.header(b"content-encoding") not in (b"", b"identity"):
-        raise WrongType(
-            f"content-encoding {request.header(b'content-encoding').decode('latin-1')!r} is not accepted; "
-            "send the body uncompressed"
-        )
-    name = kind.decode("latin-1").lower()
-    reader = _READERS.get(name) or _READERS.get(name.split("/")[0] + "/*")
-    if reader is None or (reader is _read_picture and not _accepted(name, contract, settings)):
-        raise WrongType(_accepted_types(name, contract, settings))
-    parsed = reader(request.body, options, contract, settings)
-    if request.query:
-        parsed.top = _top_of_query(request.query) or parsed.top
+    head = request.head
+    if head.reading is None:
+        head.reading = _reading(head, contract, settings)
+    reader, options = head.reading
+    parsed: Parsed = reader(request.body, options, contract, settings)
+    if head.query:
+        parsed.top = _top_of_query(head.query) or parsed.top
     count = len(parsed.items)
     if count == 0:
         raise BadContent(f"no {contract.field}: send at least one item")
     if count > settings.max_items:
         raise BadContent(f"{count} items are too many: the limit is {settings.max_items} a request (--max-items)")
     return parsed
+
+
+def _reading(head: Head, contract: Contract, settings: Settings) -> tuple[Reader, dict[bytes, bytes]]:
+    """Who reads a body of this content type, and the type's options."""
+    declared = head.values.get(b"content-type")
+    kind, options = parse_options_header(declared) if declared else (b"application/json", {})
+    encoding = head.values.get(b"content-encoding", b"")
+    if encoding not in (b"", b"identity"):
+        raise WrongType(f"content-encoding {encoding.decode('latin-1')!r} is not accepted; send the body uncompressed")
+    name = kind.decode("latin-1").lower()
+    reader = _READERS.get(name) or _READERS.get(name.split("/")[0] + "/*")
+    if reader is None or (reader is _read_picture and not _accepted(name, contract, settings)):
+        raise WrongType(_accepted_types(name, contract, settings))
+    return reader, options
 
 
 def answer(parsed: Parsed, answers: list[Any], timing: bytes) -> Response:
@@ -367,7 +377,7 @@ def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     return Parsed(items, "file", single=len(items) == 1)
 
 
-_READERS: dict[str, Callable[[bytes, dict[bytes, bytes], Contract, Settings], Parsed]] = {
+_READERS: dict[str, Reader] = {
     "application/json": _read_json,
     "application/octet-stream": _read_octet,
     "image/*": _read_picture,

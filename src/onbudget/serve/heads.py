@@ -1,0 +1,63 @@
+"""Heads that came before: a client repeats its head to the byte, but for the length of what follows.
+
+Rules of this file. A head is known by its bytes, without the digits of its length, and is only learnt from what the
+HTTP parser made of the very same bytes at the beginning of a message. So nothing is understood here that the parser
+would understand otherwise, and whatever is unusual (chunks, an upgrade, `Expect`, folded or bare lines, a connection
+that is not to stay) is never learnt and stays with the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from onbudget.serve.exchange import Head
+
+BEGINS = b"POST /predict"
+LONGEST = 2048  # bytes of a head that is worth keeping
+MOST = 64  # heads; callers that make theirs unique, by a trace's number, would fill any number of them
+_END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\ncontent-length:[ ]?([0-9]{1,12})\r\n", re.IGNORECASE)
+_UNUSUAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+
+
+class Seen(NamedTuple):
+    """A head at the beginning of what came: its bytes but for the length, that length, and where it ends."""
+
+    key: bytes
+    length: int
+    end: int
+
+
+def look(data: bytes) -> Seen | None:
+    """The whole head that `data` begins with, of a `POST /predict` that tells its length; None for all others."""
+    if not data.startswith(BEGINS):
+        return None
+    end = data.find(_END, 0, LONGEST) + len(_END)
+    told = _LENGTH.search(data, 0, end) if end >= len(_END) else None
+    if told is None:
+        return None
+    first, last = told.span(1)
+    return Seen(data[:first] + data[last:end], int(told[1]), end)
+
+
+class Heads:
+    """The heads of one server's clients, which all of its connections share."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Head] = {}
+        self.get = self._known.get
+
+    def learn(self, seen: Seen, head: Head, keep_alive: bool) -> None:
+        """`head` is what the parser made of `seen`; kept where it would make the same of it again."""
+        values = head.values
+        lines = len(head.headers) + 2  # the request's and the empty one: none that the parser joined, or read as body
+        if (
+            keep_alive
+            and seen.key.count(b"\n") == lines
+            and values.get(b"content-length", b"").strip() == b"%d" % seen.length
+            and not values.keys() & _UNUSUAL
+        ):
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[seen.key] = head
