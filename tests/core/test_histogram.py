@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onbudget.core.histogram import Histogram, Quantile, log_edges, percentile
+from onbudget.core.histogram import Histogram, Quantile, Tally, log_edges, percentile
 
 durations = st.floats(0, 1e6) | st.just(math.inf)
 
@@ -171,3 +171,31 @@ def test_percentile_refuses_what_has_none(values: list[float], q: float) -> None
     """No values, NaN, or a percentile outside 0 to 100."""
     with pytest.raises(ValueError, match="percentile"):
         percentile(values, q)
+
+
+@given(st.lists(st.one_of(st.floats(0, 2000), st.sampled_from([0.0, 0.02, 0.5, math.inf]))))
+def test_counting_many_at_once_is_counting_each(values: list[float]) -> None:
+    """Edges, values beyond the last one and infinity included; a tally settles to the same, in any number of steps."""
+    each, many, tally = Histogram(0.02), Histogram(0.02), Tally(0.02)
+    many.record_many(values)
+    for number, value in enumerate(values):
+        each.record(value)
+        tally.record(value)
+        if number % 3 == 0:
+            tally.settle()
+    tally.settle()
+    for other in (many, tally.histogram):
+        assert (other.counts, other.count, other.endless) == (each.counts, each.count, each.endless)
+        assert (other.largest, other.total) == (each.largest, pytest.approx(each.total))
+
+
+@pytest.mark.parametrize("value", [-1e-9, math.nan, -math.inf])
+def test_what_is_no_duration_among_many_spoils_only_them(value: float) -> None:
+    """None of them is counted, the error says which it was, and the next ones are counted."""
+    tally = Tally()
+    tally.record(0.1)
+    tally.record(value)
+    with pytest.raises(ValueError, match="is not a duration"):
+        tally.settle()
+    tally.record(0.2)
+    assert tally.settle().count == 1

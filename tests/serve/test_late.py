@@ -77,6 +77,7 @@ def test_at_the_door_a_doomed_request_is_let_in_as_late_while_few_are(spin: Path
         over = late_by(second.result())
         assert over is not None
         assert over >= 500
+        service.metrics.settle()
         metrics = service.metrics.render()[0].decode()
         assert 'onbudget_demoted_total{where="door"} 1.0' in metrics
         assert 'onbudget_batches_total{why="late"} 1.0' in metrics

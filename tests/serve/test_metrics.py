@@ -19,6 +19,12 @@ from onbudget.serve.metrics import SECONDS, Metrics
 
 def read(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample of a scrape: (name, sorted labels) → value."""
+    metrics.settle()
+    return scraped(metrics)
+
+
+def scraped(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """The same of what was settled already."""
     body, kind = metrics.render()
     assert kind.startswith("text/plain")
     return {
@@ -196,13 +202,15 @@ def test_a_scrape_while_requests_are_counted_is_whole() -> None:
         outcomes = ("ok", "shed", "gone", "bad-content", "too-large", "run-failed")
         for i in range(30_000):
             metrics.request(outcomes[i % len(outcomes)], i % 40 / 1000)
+            if i % 100 == 0:
+                metrics.settle()
         done.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     last: dict[Any, float] = {}
     while not done.is_set():
-        now = read(metrics)
+        now = scraped(metrics)
         growing = {
             k: v for k, v in now.items() if k[0].endswith(("_bucket", "_count")) or k[0] == "onbudget_requests_total"
         }

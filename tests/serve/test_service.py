@@ -43,7 +43,7 @@ def deliver(service: Service, value: Any = 1.0) -> None:
 
 
 def outcomes(service: Service) -> dict[str, int]:
-    return {outcome: told.count for (outcome, _), told in service.metrics._requests.items()}
+    return {outcome: told.settle().count for (outcome, _), told in service.metrics._requests.items()}
 
 
 def test_who_is_more_urgent_goes_first(spin: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +34,7 @@ def log_edges(low: float = 1e-5, high: float = 1e3, per_decade: int = 32) -> lis
 class Histogram:
     """Counts of durations in seconds. Two histograms of the same edges can be merged and subtracted.
 
-    `exact` are edges that must be there whatever the others are (a budget); `edges` replaces the usual ones. Plain
-    lists and Python numbers inside: the serving hot path calls `record`.
+    `exact` are edges that must be there whatever the others are (a budget); `edges` replaces the usual ones.
     """
 
     __slots__ = ("count", "counts", "edges", "endless", "largest", "total")
@@ -64,10 +63,19 @@ class Histogram:
         self.counts[bisect_left(self.edges, value)] += 1
         self.count += 1
 
-    def record_many(self, values: Iterable[float]) -> None:
-        """Count several; each as `record` does."""
-        for value in values:
-            self.record(value)
+    def record_many(self, values: Sequence[float]) -> None:
+        """Count several at once, which costs a fraction; ValueError as `record`, and then nothing is counted."""
+        given = np.asarray(values, np.float64)
+        if not (given >= 0).all():
+            raise ValueError(f"{float(given[~(given >= 0)][0])} is not a duration")
+        places, counts = np.unique(np.searchsorted(self.edges, given), return_counts=True)
+        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
+            self.counts[place] += count
+        finite = given[given < _INF]
+        self.total += float(finite.sum())
+        self.largest = max(self.largest, float(finite.max(initial=0.0)))
+        self.endless += given.size - finite.size
+        self.count += given.size
 
     def merge(self, other: Histogram) -> None:
         """Add the other's counts to this one. ValueError where the edges differ."""
@@ -130,6 +138,29 @@ class Histogram:
         high = min(self.edges[place], self.largest) if place < len(self.edges) else self.largest
         low = min(low, high)  # a window's largest may be older than the window
         return Quantile(low + (high - low) * (rank - before) / self.counts[place], self.count)
+
+
+class Tally:
+    """A histogram that counts later: for a hot path, which only keeps its values until somebody settles.
+
+    `record` keeps a value, in a tenth of the time that counting it takes. Whoever records settles, and every so often:
+    what is kept has no bound. Others may read `histogram`, which lacks what was not settled yet.
+    """
+
+    __slots__ = ("_kept", "histogram", "record")
+
+    def __init__(self, *exact: float, edges: Sequence[float] | None = None) -> None:
+        self.histogram = Histogram(*exact, edges=edges)
+        self._kept: list[float] = []
+        self.record = self._kept.append
+
+    def settle(self) -> Histogram:
+        """Count what was kept. ValueError where some of it is no duration: then none of it is counted."""
+        if self._kept:
+            kept = self._kept.copy()
+            self._kept.clear()
+            self.histogram.record_many(kept)
+        return self.histogram
 
 
 def percentile(values: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]], q: float) -> float:

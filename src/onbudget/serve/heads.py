@@ -41,12 +41,32 @@ def look(data: bytes) -> Seen | None:
     return Seen(data[:first] + data[last:end], int(told[1]), end)
 
 
+class Known(NamedTuple):
+    """A head that was learnt, with the length that it tells this time, and where it ends."""
+
+    head: Head
+    length: int
+    end: int
+
+
 class Heads:
     """The heads of one server's clients, which all of its connections share."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Head] = {}
-        self.get = self._known.get
+        self._last = b""  # the whole head that was found last, and most often comes again
+        self._found: Known | None = None
+
+    def find(self, data: bytes) -> Known | Seen | None:
+        """The known head that `data` begins with, or one that might be learnt, or nothing."""
+        if self._found is not None and data.startswith(self._last):
+            return self._found
+        seen = look(data)
+        head = self._known.get(seen.key) if seen is not None else None
+        if seen is None or head is None:
+            return seen
+        self._last, self._found = data[: seen.end], Known(head, seen.length, seen.end)
+        return self._found
 
     def learn(self, seen: Seen, head: Head, keep_alive: bool) -> None:
         """`head` is what the parser made of `seen`; kept where it would make the same of it again."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onbudget.core.cost import Cost
 from onbudget.core.errors import Shed
-from onbudget.core.histogram import Histogram
+from onbudget.core.histogram import Histogram, Tally
 from onbudget.core.overheads import Spell
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Live:
         self.steady = 0.0  # from when on the process does nothing but serve
         self._batches = self._rows = 0
         self._model = 0.0
-        self._answered = Histogram() if p95 is None else Histogram(p95)
+        self._answered = Tally() if p95 is None else Tally(p95)
         self._failed: dict[str, int] = {}
         self._refused: dict[str, int] = {}
         self._left: dict[str, int] = {}
@@ -91,6 +91,10 @@ class Live:
             if self.cost is not None:
                 self._model += self.cost.seconds(batch.rows)
 
+    def settle(self) -> None:
+        """Count the answers that were kept for later."""
+        self._answered.settle()
+
     def roll(self, now: float, process_cpu: float) -> None:
         """Keep a copy of the counts, once a second; to be called more often than that."""
         cells = self._cells
@@ -110,7 +114,7 @@ class Live:
             self.accepted,
             self._batches,
             self._rows,
-            self._answered.copy(),
+            self._answered.settle().copy(),
             self._failed.copy(),
             self._refused.copy(),
             self._left.copy(),

@@ -1,10 +1,10 @@
 """What a server tells Prometheus: our own counters, written by the event loop, rendered when somebody asks.
 
-Rules of this file. One writer: `request` and `batch` are called on the event loop only, so that no lock is paid for; a
-scrape reads from another thread and may see a histogram whose sum lags an observation behind its counts. Every request
-is counted by how it ended, refusals and hang-ups too; latency is kept apart by outcome, so that cheap refusals never
-flatter the answers. Edges are fixed but for one, which is the budget itself: the share of answers in budget is exact.
-prometheus_client renders and is imported with the first scrape.
+Rules of this file. One writer: `request`, `batch` and `settle` are called on the event loop only, so that no lock is
+paid for; a scrape reads what was last settled, from another thread. Every request is counted by how it ended, refusals
+and hang-ups too; latency is kept apart by outcome, so that cheap refusals never flatter the answers. Edges are fixed
+but for one, which is the budget itself: the share of answers in budget is exact. prometheus_client renders and is
+imported with the first scrape.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from onbudget import __version__
-from onbudget.core.histogram import Histogram
+from onbudget.core.histogram import Histogram, Tally
 from onbudget.serve.live import Live
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class Metrics:
         self.p95 = p95
         self.live = Live(p95)
         self._exact = () if p95 is None else (p95,)
-        self._requests: dict[tuple[str, str], Histogram] = {}  # (outcome, route); its counts are the requests' counts
+        self._requests: dict[tuple[str, str], Tally] = {}  # (outcome, route); its counts are the requests' counts
         self._late = 0
-        self._queue, self._decode, self._infer = (Histogram(*self._exact, edges=SECONDS) for _ in range(3))
-        self._sizes = Histogram(edges=SIZES)
+        self._queue, self._decode, self._infer = (Tally(*self._exact, edges=SECONDS) for _ in range(3))
+        self._sizes = Tally(edges=SIZES)
         self._left: dict[str, int] = {}  # why batches left the queue
         self._model: Model | None = None
         self._ready: Callable[[], bool] = lambda: self._model is not None
@@ -62,7 +62,7 @@ class Metrics:
         key = (outcome, route)
         buckets = self._requests.get(key)
         if buckets is None:
-            buckets = self._requests[key] = Histogram(*self._exact, edges=SECONDS)
+            buckets = self._requests[key] = Tally(*self._exact, edges=SECONDS)
         buckets.record(seconds)
         self.live.request(outcome, seconds)
         if self.p95 is not None and seconds > self.p95 and outcome == "ok":
@@ -82,8 +82,14 @@ class Metrics:
             self._infer.record(batch.ran - batch.decoded)
             self._sizes.record(batch.rows)
 
+    def settle(self) -> None:
+        """Count what was kept for later; to be called every so often, and before it is to be read."""
+        for tally in (*self._requests.values(), self._queue, self._decode, self._infer, self._sizes):
+            tally.settle()
+        self.live.settle()
+
     def render(self) -> tuple[bytes, str]:
-        """Prometheus' text format and its content type; called off the event loop."""
+        """Prometheus' text format and its content type, of what was settled; called off the event loop."""
         import prometheus_client
 
         if self._registry is None:
@@ -111,7 +117,7 @@ class Metrics:
             "onbudget_request_seconds", "From a request's last body byte to its answer.", labels=("outcome", "route")
         )
         for key, buckets in ended.items():
-            pairs, total = _for_prometheus(buckets)
+            pairs, total = _for_prometheus(buckets.histogram)
             requests.add_metric(key, pairs[-1][1])
             seconds.add_metric(key, pairs, total)
         yield requests
@@ -122,7 +128,7 @@ class Metrics:
             ("onbudget_infer_seconds", "A batch's run of the model.", self._infer),
             ("onbudget_batch_size", "Items that ran together.", self._sizes),
         ):
-            pairs, total = _for_prometheus(buckets)
+            pairs, total = _for_prometheus(buckets.histogram)
             yield HistogramMetricFamily(name, text, buckets=pairs, sum_value=total)
         left = CounterMetricFamily("onbudget_batches_total", "Batches by why they left the queue.", labels=("why",))
         for why, count in self._left.copy().items():

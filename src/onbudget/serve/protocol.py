@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from onbudget.core.errors import NotParseable, RequestError, SlowClient
 from onbudget.serve.exchange import Head, Refusal, Request, Response, refusal
 from onbudget.serve.fast import Fast
-from onbudget.serve.heads import Heads, Seen, look
+from onbudget.serve.heads import Heads, Known, Seen
 from onbudget.serve.service import Service
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers
@@ -116,13 +116,13 @@ class Protocol(HttpToolsProtocol):
         if self._missing:
             return self._go_on(data)
         if self._between and self._idles():
-            seen = look(data)
-            head = self.heads.get(seen.key) if seen is not None else None
-            if seen is not None and head is not None:
-                self._missing, self.expect_100_continue = seen.length, False
-                self._begin(head, seen.length, True, len(data) - seen.end >= seen.length)
-                return self._go_on(data[seen.end :])
-            self._seen = seen
+            found = self.heads.find(data)
+            if isinstance(found, Known):
+                head, length, end = found
+                self._missing, self.expect_100_continue = length, False
+                self._begin(head, length, True, len(data) - end >= length)
+                return self._go_on(data[end:])
+            self._seen = found
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:

@@ -112,6 +112,7 @@ class Service:
         # After ready: what the first picture and the first scrape would else pay for, with everybody waiting.
         if model.contract.pictures:
             await asyncio.to_thread(images.warm, self.settings.accept)
+        self.metrics.settle()
         await asyncio.to_thread(self.metrics.render)
         self.metrics.live.steady = clock()
         await asyncio.to_thread(model.remember)
@@ -130,6 +131,7 @@ class Service:
         assert self.model is not None
         self._watch = self._loop.call_later(WATCH_EVERY, self._tick)  # first: a look that fails is not the last one
         self.model.lanes.watch(clock(), self.settings.stuck_after)
+        self.metrics.settle()
         self.metrics.live.roll(clock(), time.process_time())
 
     def drain(self) -> None:
