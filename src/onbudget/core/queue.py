@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from onbudget.core.bucket import Bucket
 from onbudget.core.errors import RequestError, Shed, TooLarge
@@ -147,25 +147,8 @@ class Queue:
     def offer(self, group: Group) -> None:
         """Admit a group whole, or raise and change nothing: Shed, or TooLarge for what would not fit an empty queue."""
         count = len(group.tickets)
-        if self.items + count > self.max_items:
-            if count > self.max_items:
-                raise TooLarge(f"{count} items are more than the server ever holds: {self.max_items} (--max-queue)")
-            raise Shed(
-                f"the server is busy: {self.items} items are in flight and the limit is {self.max_items} (--max-queue)",
-                reason="queue_full",
-                retry_after_s=1.0,
-            )
-        if self.nbytes + group.nbytes > self.max_bytes:
-            if group.nbytes > self.max_bytes:
-                raise TooLarge(
-                    f"{group.nbytes} bytes are more than the server ever holds: {self.max_bytes} (--max-queue-bytes)"
-                )
-            raise Shed(
-                f"the server is busy: {self.nbytes} bytes are in flight and the limit is {self.max_bytes} "
-                "(--max-queue-bytes)",
-                reason="queue_bytes_full",
-                retry_after_s=1.0,
-            )
+        if self.items + count > self.max_items or self.nbytes + group.nbytes > self.max_bytes:
+            self._refuse(group, count)
         self.items += count
         self.nbytes += group.nbytes
         self.own += group.own
@@ -176,6 +159,26 @@ class Queue:
             self._waits[group.priority] += count
             self.waiting += count
             self._enter(group.tickets, self._buckets)
+
+    def _refuse(self, group: Group, count: int) -> NoReturn:
+        if self.items + count > self.max_items:
+            if count > self.max_items:
+                raise TooLarge(f"{count} items are more than the server ever holds: {self.max_items} (--max-queue)")
+            raise Shed(
+                f"the server is busy: {self.items} items are in flight and the limit is {self.max_items} (--max-queue)",
+                reason="queue_full",
+                retry_after_s=1.0,
+            )
+        if group.nbytes > self.max_bytes:
+            raise TooLarge(
+                f"{group.nbytes} bytes are more than the server ever holds: {self.max_bytes} (--max-queue-bytes)"
+            )
+        raise Shed(
+            f"the server is busy: {self.nbytes} bytes are in flight and the limit is {self.max_bytes} "
+            "(--max-queue-bytes)",
+            reason="queue_bytes_full",
+            retry_after_s=1.0,
+        )
 
     @staticmethod
     def _enter(tickets: Sequence[Ticket], buckets: dict[Hashable, Bucket]) -> None:

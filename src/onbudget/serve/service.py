@@ -309,8 +309,11 @@ class Service:
             log.exception("an answer could not be written as JSON; its request is answered 500")
             group.error = RunFailed("an internal error while the answer was written; the server's log has it")
             response = refusal(group.error)
-        self.metrics.live.refuse(group.error.reason if group.error is not None else None)
-        self.metrics.request("ok" if group.error is None else group.error.code, clock() - group.arrived)
+        outcome = "ok"
+        if group.error is not None:
+            outcome = group.error.code
+            self.metrics.live.refuse(group.error.reason)
+        self.metrics.request(outcome, clock() - group.arrived)
         try:
             call.reply(response)
         except Exception:

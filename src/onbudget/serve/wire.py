@@ -33,7 +33,7 @@ MAX_TOP = 1000
 PHOTO_PIXELS = 300_000  # some 3 ms of decoding
 
 # How a payload becomes a row: the lane looks this word up.
-BASE64 = "base64"  # str or bytes: base64 of exactly one row
+BASE64 = "base64"  # str, or a view of bytes: base64 of exactly one row
 ROW = "row"  # bytes: exactly one row
 PICTURE = "picture"  # bytes: an encoded picture whose header was read
 PHOTO = "photo"  # the same, so large that its decoding takes milliseconds
@@ -190,13 +190,16 @@ def _plain_rows(body: bytes, contract: Contract, most: int) -> Parsed | None:
     if found is None:
         return None
     name = found[1].decode()
+    whole = memoryview(body)  # long items are not copied
     items: list[tuple[str, Any, Hashable]] = []
     while len(items) < most:
-        item = body[found.end() : found.end() + length]
-        found = _PLAIN_GAP.match(body, found.end() + length)
-        if found is None or b'"' in item or b"\\" in item or item[-2:].count(b"=") != padding:
+        begin, end = found.end(), found.end() + length
+        found = _PLAIN_GAP.match(body, end)
+        if found is None or body.find(b'"', begin, end) >= 0 or body.find(b"\\", begin, end) >= 0:
             return None
-        items.append((BASE64, item, None))
+        if body.count(b"=", end - 2, end) != padding:
+            return None
+        items.append((BASE64, whole[begin:end], None))
         if not found[1]:
             return Parsed(items, name)
     return None  # too many: it is read as JSON, and told so
