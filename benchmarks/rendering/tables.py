@@ -82,6 +82,53 @@ def overload(record: Record) -> str:
     return paragraphs(made_on(record), table(["offered /s", *heads], rows, words=0))
 
 
+def refusals(record: Record) -> str:
+    """Medians at each multiple of the limit, and what an answer and a refusal cost."""
+    by_times = grouped(record.data["trials"], "times")
+    once = median(trial["in_budget_rate"] for trial in by_times[(1,)])
+    rows = []
+    for (times,), same in sorted(by_times.items()):
+        middle = median(trial["in_budget_rate"] for trial in same)
+        answered = sum(trial["answered"] for trial in same)
+        late = sum(trial["answered"] * (trial["late_of_answered"] or 0) for trial in same)
+        told = [[trial[name] for trial in same if trial[name] is not None] for name in ("told_p50_ms", "told_p95_ms")]
+        rows.append(
+            [
+                f"{times}× ({count(same[0]['rate'])})",
+                count(middle),
+                percent(middle / once, 0),
+                percent(late / answered, 2),
+            ]
+            + [fixed(median(values), 2) if values else "–" for values in told]
+            + [f"{count(sum(t['told_after_budget'] for t in same))} of {count(sum(t['refused'] for t in same))}"]
+            + [f"{sum(trial['void'] for trial in same)} of {len(same)}"]
+        )
+    heads = ["offered /s", "in budget /s", "of 1×", "late of answered", "refused learn it, p50 ms", "p95 ms"]
+    found = record.data["costs"]
+    cost = (
+        f"CPU of an answer {count(found['answer_us'])} µs, of a refusal {count(found['refusal_us'])} ± "
+        f"{count(found['refusal_error_us'])} µs (least squares over {found['trials']} trials)."
+    )
+    return paragraphs(made_on(record), table([*heads, "after the budget", "void"], rows), cost)
+
+
+def quiet(record: Record) -> str:
+    """Medians of the sound rounds, and what the served ones add to the bare session."""
+    names = {
+        "bare": "the bare session's run",
+        "least": "a server that does not look",
+        "json": "JSON",
+        "octet": "octet-stream",
+    }
+    figures = ("p50_ms", "p95_ms", "added_p95_ms")
+    rows = [
+        [names[kind], *(fixed(told.get(name), 2) for name in figures), count(told["rounds"])]
+        for kind, told in record.data["medians"].items()
+    ]
+    heads = ["asked at the same moments", "p50 ms", "p95 ms", "p95 over the bare session's", "rounds"]
+    return paragraphs(made_on(record), table(heads, rows))
+
+
 def prediction(record: Record, words: list[str]) -> str:
     """`errors` in a sentence; `p95`: each point that was predicted and measured; `limit`: each limit rate."""
     configured = [(row["policy"], count(row["max_batch"]), row) for row in record.data["rows"]]
@@ -183,6 +230,8 @@ WHOLE: dict[str, Callable[[Record], str]] = {
     "margins": margins,
     "overload": overload,
     "policies": policies,
+    "quiet": quiet,
+    "refusals": refusals,
     "serve": yardstick.serve,
     "tune": tune,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import bench_lanes
 import bench_quiet
+import bench_refusals
 import numpy as np
 from bench_growth import points, rows
 from bench_soak import drift, window
@@ -86,3 +87,37 @@ def test_drift_is_the_last_third_over_the_first() -> None:
     """Medians within the thirds; a third that is mostly without a p95 tells no drift."""
     assert drift([2.0, 2.0, 9.0, 5.0, 5.0, 5.0, 2.2, 2.2, 2.1]) == 1.1
     assert drift([2.0, 3.0, None]) is None
+
+
+def test_what_a_refusal_costs_is_found_among_answers() -> None:
+    """400 µs an answer and 40 µs a refusal are found again; trials at the limit, which are not busy, do not count."""
+    trials = [
+        {"times": times, "all_answered": good, "all_refused": no, "cpu_s": (400 * good + 40 * no) / 1e6}
+        for times, good, no in ((2, 9000, 9000), (3, 8000, 19000), (4, 7200, 27000), (2, 9100, 8900))
+    ]
+    assert bench_refusals.costs(trials[:3]) is None
+    told = bench_refusals.costs([*trials, {"times": 1, "all_answered": 9000, "all_refused": 0, "cpu_s": 9.0}])
+    assert told == {"answer_us": 400.0, "refusal_us": 40.0, "refusal_error_us": 0.0, "trials": 4}
+
+
+def test_when_the_refused_learn_it_counts_from_the_due_moment() -> None:
+    """One answered in time, one late, one refused at once, one refused after the budget, one without any answer."""
+    hits = Hits(
+        due=np.arange(5.0),
+        lag=np.zeros(5),
+        sent=np.zeros(5),
+        done=np.array([0.010, 0.030, 0.002, 0.040, math.nan]),
+        outcome=np.array([0, 0, 1, 1, 2], np.int16),
+        outcomes=(Outcome(200), Outcome(429, "late"), Outcome(0, "timeout")),
+    )
+    assert bench_refusals.seen(hits, 0.025, 2.0) == {
+        "offered": 5,
+        "answered": 2,
+        "refused": 2,
+        "unanswered": 1,
+        "in_budget_rate": 0.5,
+        "late_of_answered": 0.5,
+        "told_p50_ms": 21.0,
+        "told_p95_ms": 38.1,
+        "told_after_budget": 1,
+    }

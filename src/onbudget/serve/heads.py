@@ -1,9 +1,10 @@
-"""Heads that came before: a client repeats its head to the byte, but for the length of what follows.
+"""Heads that came before: a client repeats its head to the byte, but for a length and the numbers of its traces.
 
-Rules of this file. A head is known by its bytes, without the digits of its length, and is only learnt from what the
-HTTP parser made of the very same bytes at the beginning of a message. So nothing is understood here that the parser
-would understand otherwise, and whatever is unusual (chunks, an upgrade, `Expect`, folded or bare lines, a connection
-that is not to stay) is never learnt and stays with the parser.
+Rules of this file. A head is known by its bytes, without what differs from one request to the next, and is only learnt
+from what the HTTP parser made of the very same bytes at the beginning of a message. So nothing is understood here that
+the parser would understand otherwise, and whatever is unusual (chunks, an upgrade, `Expect`, folded or bare lines, a
+connection that is not to stay) is never learnt and stays with the parser. What differs may only be what every parser
+takes: digits for a length, visible characters for a number.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ from onbudget.serve.exchange import Head
 
 BEGINS = b"POST /predict"
 LONGEST = 2048  # bytes of a head that is worth keeping
-MOST = 64  # heads; callers that make theirs unique, by a trace's number, would fill any number of them
+MOST = 64  # heads; callers that make theirs unique would fill any number of them
 _END = b"\r\n\r\n"
-_LENGTH = re.compile(rb"\r\ncontent-length:[ ]?([0-9]{1,12})\r\n", re.IGNORECASE)
+# What proxies and tracers set anew for each request. Group 1 is the length, 2 the number that we answer with.
+_DIFFERS = re.compile(
+    rb"\r\n(?:content-length: ?([0-9]{1,12})|x-request-id: ?([!-~]{1,200})"
+    rb"|(?:traceparent|x-b3-[a-z]{1,20}|x-amzn-trace-id|x-cloud-trace-context): ?([!-~]{1,200}))(?=\r\n)",
+    re.IGNORECASE,
+)
 _UNUSUAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 
 
 class Seen(NamedTuple):
-    """A head at the beginning of what came: its bytes but for the length, that length, and where it ends."""
+    """A head at the beginning of what came: its bytes but for what differs, its length, its number, where it ends."""
 
     key: bytes
     length: int
+    number: bytes | None
     end: int
 
 
@@ -34,18 +41,31 @@ def look(data: bytes) -> Seen | None:
     if not data.startswith(BEGINS):
         return None
     end = data.find(_END, 0, LONGEST) + len(_END)
-    told = _LENGTH.search(data, 0, end) if end >= len(_END) else None
-    if told is None:
+    if end < len(_END):
         return None
-    first, last = told.span(1)
-    return Seen(data[:first] + data[last:end], int(told[1]), end)
+    length, number, begin = -1, None, 0
+    key = b""
+    for found in _DIFFERS.finditer(data, 0, end):
+        group = found.lastindex
+        assert group is not None
+        first, last = found.span(group)
+        key += data[begin:first]
+        begin = last
+        if group == 1 and length < 0:
+            length = int(found[1])
+        elif group == 2 and number is None:
+            number = found[2]
+        elif group != 3:  # two of them: which one counts is the parser's to say
+            return None
+    return Seen(key + data[begin:end], length, number, end) if length >= 0 else None
 
 
 class Known(NamedTuple):
-    """A head that was learnt, with the length that it tells this time, and where it ends."""
+    """A head that was learnt, with the length and the number that it tells this time, and where it ends."""
 
     head: Head
     length: int
+    number: bytes | None
     end: int
 
 
@@ -65,7 +85,7 @@ class Heads:
         head = self._known.get(seen.key) if seen is not None else None
         if seen is None or head is None:
             return seen
-        self._last, self._found = data[: seen.end], Known(head, seen.length, seen.end)
+        self._last, self._found = data[: seen.end], Known(head, *seen[1:])
         return self._found
 
     def learn(self, seen: Seen, head: Head, keep_alive: bool) -> None:
@@ -76,6 +96,7 @@ class Heads:
             keep_alive
             and seen.key.count(b"\n") == lines
             and values.get(b"content-length", b"").strip() == b"%d" % seen.length
+            and values.get(b"x-request-id") == seen.number
             and not values.keys() & _UNUSUAL
         ):
             if len(self._known) >= MOST:

@@ -118,9 +118,9 @@ class Protocol(HttpToolsProtocol):
         if self._between and self._idles():
             found = self.heads.find(data)
             if isinstance(found, Known):
-                head, length, end = found
+                head, length, number, end = found
                 self._missing, self.expect_100_continue = length, False
-                self._begin(head, length, True, len(data) - end >= length)
+                self._begin(Fast(head, number, True), length, len(data) - end >= length)
                 return self._go_on(data[end:])
             self._seen = found
         try:
@@ -190,11 +190,11 @@ class Protocol(HttpToolsProtocol):
         keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
         if seen is not None:
             self.heads.learn(seen, head, keep_alive)
-        self._begin(head, int(head.values.get(b"content-length", b"0")), keep_alive, False)
+        fast = Fast(head, head.values.get(b"x-request-id"), keep_alive)
+        self._begin(fast, int(head.values.get(b"content-length", b"0")), False)
 
-    def _begin(self, head: Head, length: int, keep_alive: bool, whole: bool) -> None:
+    def _begin(self, fast: Fast, length: int, whole: bool) -> None:
         """A fast request's head has been read, and its body of `length` bytes has come `whole` with it, or not yet."""
-        fast = Fast(head, keep_alive)
         self._fast = self.cycle = fast
         service = self.service
         if length > service.settings.max_body:
@@ -202,7 +202,7 @@ class Protocol(HttpToolsProtocol):
             return
         if whole and service.calm():
             return
-        fast.refused = service.gate(length, self._age, head)
+        fast.refused = service.gate(length, self._age, fast.head)
         if fast.refused is not None and (self.expect_100_continue or length > SWALLOW):
             self._refuse(fast.refused.error)
         if self.expect_100_continue and self._fast is not None:
@@ -301,8 +301,8 @@ class Protocol(HttpToolsProtocol):
             tail = b"content-length: %d\r\n\r\n%b" % (len(response.body), response.body)
             if shared is not None:
                 shared.below, shared.sent = defaults, (head, tail)
-        if b"x-request-id" in fast.head.values:
-            head += b"x-request-id: %b\r\n" % fast.head.values[b"x-request-id"]
+        if fast.number is not None:
+            head += b"x-request-id: %b\r\n" % fast.number
         if not fast.keep_alive:
             head += b"connection: close\r\n"
         self.transport.write(head + tail)
