@@ -175,15 +175,15 @@ def test_percentile_refuses_what_has_none(values: list[float], q: float) -> None
 
 @given(st.lists(st.one_of(st.floats(0, 2000), st.sampled_from([0.0, 0.02, 0.5, math.inf]))))
 def test_counting_many_at_once_is_counting_each(values: list[float]) -> None:
-    """Edges, values beyond the last one and infinity included; a tally settles to the same, in any number of steps."""
+    """Edges, values beyond the last one and infinity included; a tally folds to the same, in any number of steps."""
     each, many, tally = Histogram(0.02), Histogram(0.02), Tally(0.02)
     many.record_many(values)
     for number, value in enumerate(values):
         each.record(value)
         tally.record(value)
         if number % 3 == 0:
-            tally.settle()
-    tally.settle()
+            tally.fold()
+    tally.fold()
     for other in (many, tally.histogram):
         assert (other.counts, other.count, other.endless) == (each.counts, each.count, each.endless)
         assert (other.largest, other.total) == (each.largest, pytest.approx(each.total))
@@ -196,6 +196,6 @@ def test_what_is_no_duration_among_many_spoils_only_them(value: float) -> None:
     tally.record(0.1)
     tally.record(value)
     with pytest.raises(ValueError, match="is not a duration"):
-        tally.settle()
+        tally.fold()
     tally.record(0.2)
-    assert tally.settle().count == 1
+    assert tally.fold().count == 1

@@ -110,7 +110,7 @@ def test_a_cancelled_call_frees_its_places_and_gets_no_reply(tiles: Tiles) -> No
         await service.start()
         assert service.model is not None
         replies: list[exchange.Response] = []
-        request = exchange.Request(exchange.PLAIN, _json(tiles, 4), asyncio.get_running_loop().time())
+        request = exchange.Request(exchange.EMPTY, _json(tiles, 4), asyncio.get_running_loop().time())
         group = service.predict(request, replies.append)
         assert isinstance(group, Group)
         service.cancel(group)
@@ -134,7 +134,7 @@ def test_after_the_stop_callers_are_told(tiles: Tiles) -> None:
         await service.start()
         await service.stop()
         told: list[exchange.Response] = []
-        assert service.predict(exchange.Request(exchange.PLAIN, b"{}", 0.0), told.append) is None
+        assert service.predict(exchange.Request(exchange.EMPTY, b"{}", 0.0), told.append) is None
         return told[0]
 
     response = asyncio.run(go())

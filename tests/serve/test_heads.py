@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,28 +22,7 @@ from onbudget.serve.heads import Heads, Known, Seen, look
 from onbudget.serve.protocol import Protocol
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
-
-
-class Wire(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
+from tests.support.transport import Wire
 
 
 class Told:
@@ -117,6 +96,21 @@ def test_a_known_head_passes_the_parser_by() -> None:
             b"two",
         ]
         assert all(request.head is told.asked[0].head for request in told.asked)
+
+    run(test)
+
+
+def test_a_known_heads_body_has_its_own_time_to_come() -> None:
+    """As behind any other head: not what is left of the time that the connection had for its first one."""
+
+    async def test() -> None:
+        told = Told()
+        told.protocol.data_received(post(b"one"))
+        protocol, wire = told.connect(), Wire()
+        protocol.connection_made(wire)
+        protocol._due = time.monotonic() + 0.01
+        protocol.data_received(post(b"one")[:-1])
+        assert protocol._due > time.monotonic() + protocol.service.settings.client_timeout / 2
 
     run(test)
 
@@ -249,7 +243,7 @@ def test_what_is_not_a_head_is_not_looked_up() -> None:
     assert look(post(b"one", b"x-request-id: a", b"x-request-id: a")) is None
 
 
-def test_what_proxies_number_is_known_all_the_same() -> None:
+def test_ids_and_traces_of_a_request_are_no_part_of_its_head() -> None:
     """An id and a trace of its own in each request: one head is learnt, and each caller gets its own id back."""
 
     async def test() -> None:

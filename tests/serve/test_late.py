@@ -77,7 +77,7 @@ def test_at_the_door_a_doomed_request_is_let_in_as_late_while_few_are(spin: Path
         over = late_by(second.result())
         assert over is not None
         assert over >= 500
-        service.metrics.settle()
+        service.metrics.fold()
         metrics = service.metrics.render()[0].decode()
         assert 'onbudget_demoted_total{where="door"} 1.0' in metrics
         assert 'onbudget_batches_total{why="late"} 1.0' in metrics
@@ -133,7 +133,7 @@ def test_a_hang_up_in_the_background_frees_its_place(spin: Path) -> None:
         service, model = await doomed(spin, "demote")
         ask(service, 0.0)
         told: list[exchange.Response] = []
-        request = exchange.Request(exchange.PLAIN, b'{"instances": [[0.0]]}', time.monotonic())
+        request = exchange.Request(exchange.EMPTY, b'{"instances": [[0.0]]}', time.monotonic())
         group = service.predict(request, told.append)
         stays = ask(service, 0.0)
         assert group is not None

@@ -19,12 +19,12 @@ from onbudget.serve.metrics import SECONDS, Metrics
 
 def read(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample of a scrape: (name, sorted labels) → value."""
-    metrics.settle()
+    metrics.fold()
     return scraped(metrics)
 
 
 def scraped(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """The same of what was settled already."""
+    """The same of what was folded already."""
     body, kind = metrics.render()
     assert kind.startswith("text/plain")
     return {
@@ -203,7 +203,7 @@ def test_a_scrape_while_requests_are_counted_is_whole() -> None:
         for i in range(30_000):
             metrics.request(outcomes[i % len(outcomes)], i % 40 / 1000)
             if i % 100 == 0:
-                metrics.settle()
+                metrics.fold()
         done.set()
 
     writer = threading.Thread(target=write)

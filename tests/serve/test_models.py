@@ -39,7 +39,7 @@ def ask(path: Path, *items: Any) -> exchange.Response:
         await service.start()
         done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
         body = json.dumps({"instances": items}).encode()
-        service.predict(exchange.Request(exchange.PLAIN, body, time.monotonic()), done.set_result)
+        service.predict(exchange.Request(exchange.EMPTY, body, time.monotonic()), done.set_result)
         response = await asyncio.wait_for(done, 30)
         await service.stop()
         return response

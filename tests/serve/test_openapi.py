@@ -28,7 +28,7 @@ from onbudget.engine.session import Port
 from onbudget.serve.app import create_app
 from onbudget.serve.contract import Contract
 from onbudget.serve.docs import asset, docs_html, packed_asset
-from onbudget.serve.exchange import PLAIN, Head, Request, refusal
+from onbudget.serve.exchange import EMPTY, Head, Request, refusal
 from onbudget.serve.openapi import REFUSALS, ApiInfo, document
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, parse
@@ -100,7 +100,7 @@ def test_the_document_knows_the_classes() -> None:
     """What it says of `X-Priority` is what the server reads."""
     told = document(next(iter(KINDS.values())))["paths"]["/predict"]["post"]["parameters"]
     schema = next(given["schema"] for given in told if given["name"] == "X-Priority")
-    assert PLAIN.priority == schema["default"]
+    assert EMPTY.priority == schema["default"]
     for number in range(-1, 6):
         fault = Head([(b"x-priority", b"%d" % number)]).fault
         assert Draft202012Validator(schema).is_valid(number) == (not fault)
@@ -118,7 +118,7 @@ def test_the_example_is_a_request_that_works(kind: str) -> None:
     validator(told, "Items").validate(example)
     sent = json.dumps(example).encode()
     assert len(sent) < 100_000
-    parsed = parse(Request(PLAIN, sent, 0.0), one.contract, one.settings)
+    parsed = parse(Request(EMPTY, sent, 0.0), one.contract, one.settings)
     assert len(parsed.items) == 1
     way, data, _ = parsed.items[0]
     if way is PICTURE:
@@ -153,7 +153,7 @@ def test_the_schema_and_the_parser_agree_on_the_body(items: dict[str, Any], good
     raw = base64.b64encode(bytes(64 * 48 * 3)).decode()
     sent = json.loads(json.dumps(items).replace('["QUJD"]', json.dumps([raw])))
     try:
-        parse(Request(PLAIN, json.dumps(sent).encode(), 0.0), one.contract, one.settings)
+        parse(Request(EMPTY, json.dumps(sent).encode(), 0.0), one.contract, one.settings)
         taken = True
     except errors.RequestError:
         taken = False

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import weakref
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
@@ -15,24 +14,7 @@ from uvicorn.server import ServerState
 from onbudget.serve.app import Front
 from onbudget.serve.protocol import Protocol
 from onbudget.serve.service import Service
-
-
-class Wire(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.closed = False
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
+from tests.support.transport import Wire
 
 
 @pytest.mark.parametrize("end", [None, ConnectionResetError("reset by peer")])

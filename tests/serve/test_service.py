@@ -43,7 +43,7 @@ def deliver(service: Service, value: Any = 1.0) -> None:
 
 
 def outcomes(service: Service) -> dict[str, int]:
-    return {outcome: told.settle().count for (outcome, _), told in service.metrics._requests.items()}
+    return {outcome: told.fold().count for (outcome, _), told in service.metrics._requests.items()}
 
 
 def test_who_is_more_urgent_goes_first(spin: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_reply_that_raises_costs_its_batch_mates_nothing(spin: Path) -> None:
             raise OSError("the wire is cut")
 
         for reply in (raises, lambda response: told.append(response.status)):
-            service.predict(exchange.Request(exchange.PLAIN, BODY, time.monotonic()), reply)
+            service.predict(exchange.Request(exchange.EMPTY, BODY, time.monotonic()), reply)
         deliver(service)
         await service.stop()
         return told
@@ -139,7 +139,7 @@ def test_an_answer_that_json_cannot_carry_is_500(spin: Path, caplog: pytest.LogC
     async def go() -> tuple[exchange.Response, dict[str, int]]:
         service = await held(spin)
         told: list[exchange.Response] = []
-        service.predict(exchange.Request(exchange.PLAIN, BODY, time.monotonic()), told.append)
+        service.predict(exchange.Request(exchange.EMPTY, BODY, time.monotonic()), told.append)
         deliver(service, value=object())
         await service.stop()
         return told[0], outcomes(service)
@@ -163,7 +163,7 @@ def test_a_fault_of_ours_while_reading_is_500_and_not_the_callers(
         service = await held(spin)
         monkeypatch.setattr("onbudget.serve.service.parse", broken)
         told: list[exchange.Response] = []
-        assert service.predict(exchange.Request(exchange.PLAIN, BODY, time.monotonic()), told.append) is None
+        assert service.predict(exchange.Request(exchange.EMPTY, BODY, time.monotonic()), told.append) is None
         await service.stop()
         return told[0], outcomes(service)
 

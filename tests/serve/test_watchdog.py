@@ -21,7 +21,7 @@ def test_a_hung_run_is_stopped_and_its_caller_told(tmp_path: Path) -> None:
     async def ask(service: Service, value: float) -> exchange.Response:
         done: asyncio.Future[exchange.Response] = asyncio.get_running_loop().create_future()
         body = json.dumps({"instances": [[value]]}).encode()
-        service.predict(exchange.Request(exchange.PLAIN, body, time.monotonic()), done.set_result)
+        service.predict(exchange.Request(exchange.EMPTY, body, time.monotonic()), done.set_result)
         return await asyncio.wait_for(done, 30)
 
     async def go() -> list[exchange.Response]:

@@ -141,10 +141,10 @@ class Histogram:
 
 
 class Tally:
-    """A histogram that counts later: for a hot path, which only keeps its values until somebody settles.
+    """A histogram that counts later: for a hot path, which only keeps its values until they are folded in.
 
-    `record` keeps a value, in a tenth of the time that counting it takes. Whoever records settles, and every so often:
-    what is kept has no bound. Others may read `histogram`, which lacks what was not settled yet.
+    `record` keeps a value: it is a list's append. Whoever records also folds, and every so often: what is kept has no
+    bound. Others may read `histogram`, which lacks what was not folded yet.
     """
 
     __slots__ = ("_kept", "histogram", "record")
@@ -154,7 +154,7 @@ class Tally:
         self._kept: list[float] = []
         self.record = self._kept.append
 
-    def settle(self) -> Histogram:
+    def fold(self) -> Histogram:
         """Count what was kept. ValueError where some of it is no duration: then none of it is counted."""
         if self._kept:
             kept = self._kept.copy()

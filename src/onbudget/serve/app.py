@@ -191,7 +191,7 @@ class Endpoints:
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /metrics`, rendered off the event loop."""
-        self.service.metrics.settle()
+        self.service.metrics.fold()
         body, kind = await asyncio.to_thread(self.service.metrics.render)
         await _send(send, Response(200, body, [(b"content-type", kind.encode())]), scope)
 

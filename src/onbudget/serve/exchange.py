@@ -87,7 +87,7 @@ def _milliseconds(name: str, value: bytes | None) -> float | None:
     return told / 1e3
 
 
-PLAIN = Head(())  # one that says nothing
+EMPTY = Head(())  # one that says nothing
 
 
 @dataclass(slots=True)

@@ -26,15 +26,15 @@ class Fast:
         "head",
         "keep_alive",
         "message_event",
-        "number",
         "refused",
+        "request_id",
         "response_complete",
         "size",
     )
 
-    def __init__(self, head: Head, number: bytes | None, keep_alive: bool) -> None:
+    def __init__(self, head: Head, request_id: bytes | None, keep_alive: bool) -> None:
         self.head = head
-        self.number = number  # the caller's for this request, `X-Request-Id`: the head may be another request's as well
+        self.request_id = request_id  # this request's own: the head may be another's as well
         self.keep_alive = keep_alive
         self.chunks: list[bytes] = []
         self.size = 0

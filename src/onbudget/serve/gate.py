@@ -12,7 +12,7 @@ import math
 import time
 
 from onbudget.core.errors import RequestError, Shed
-from onbudget.serve.exchange import PLAIN, Head, Refusal
+from onbudget.serve.exchange import EMPTY, Head, Refusal
 from onbudget.serve.live import Live
 from onbudget.serve.models import Model
 
@@ -47,7 +47,7 @@ class Gate:
         self._last: dict[int, _Last] = {}  # by class: more urgent ones have fewer before them
         self.refused = -math.inf  # when somebody was last, here or with the body
 
-    def ask(self, length: int, age: float, head: Head = PLAIN) -> Refusal | None:
+    def ask(self, length: int, age: float, head: Head = EMPTY) -> Refusal | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now."""
         if head.fault:  # it is told with its body, like everything that is wrong with a request
             return None

@@ -1,10 +1,10 @@
-"""Heads that came before: a client repeats its head to the byte, but for a length and the numbers of its traces.
+"""Heads that came before: a client repeats its head to the byte, but for a length and the ids of a request.
 
 Rules of this file. A head is known by its bytes, without what differs from one request to the next, and is only learnt
 from what the HTTP parser made of the very same bytes at the beginning of a message. So nothing is understood here that
 the parser would understand otherwise, and whatever is unusual (chunks, an upgrade, `Expect`, folded or bare lines, a
 connection that is not to stay) is never learnt and stays with the parser. What differs may only be what every parser
-takes: digits for a length, visible characters for a number.
+takes: digits for a length, visible characters for an id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BEGINS = b"POST /predict"
 LONGEST = 2048  # bytes of a head that is worth keeping
 MOST = 64  # heads; callers that make theirs unique would fill any number of them
 _END = b"\r\n\r\n"
-# What proxies and tracers set anew for each request. Group 1 is the length, 2 the number that we answer with.
+# What proxies and tracers set anew for each request. Group 1 is the length, 2 the id that we answer with.
 _DIFFERS = re.compile(
     rb"\r\n(?:content-length: ?([0-9]{1,12})|x-request-id: ?([!-~]{1,200})"
     rb"|(?:traceparent|x-b3-[a-z]{1,20}|x-amzn-trace-id|x-cloud-trace-context): ?([!-~]{1,200}))(?=\r\n)",
@@ -28,11 +28,11 @@ _UNUSUAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
 
 
 class Seen(NamedTuple):
-    """A head at the beginning of what came: its bytes but for what differs, its length, its number, where it ends."""
+    """A head at the beginning of what came: its bytes but for what differs, its length, its request id, its end."""
 
     key: bytes
     length: int
-    number: bytes | None
+    request_id: bytes | None
     end: int
 
 
@@ -43,7 +43,7 @@ def look(data: bytes) -> Seen | None:
     end = data.find(_END, 0, LONGEST) + len(_END)
     if end < len(_END):
         return None
-    length, number, begin = -1, None, 0
+    length, request_id, begin = -1, None, 0
     key = b""
     for found in _DIFFERS.finditer(data, 0, end):
         group = found.lastindex
@@ -53,19 +53,19 @@ def look(data: bytes) -> Seen | None:
         begin = last
         if group == 1 and length < 0:
             length = int(found[1])
-        elif group == 2 and number is None:
-            number = found[2]
+        elif group == 2 and request_id is None:
+            request_id = found[2]
         elif group != 3:  # two of them: which one counts is the parser's to say
             return None
-    return Seen(key + data[begin:end], length, number, end) if length >= 0 else None
+    return Seen(key + data[begin:end], length, request_id, end) if length >= 0 else None
 
 
 class Known(NamedTuple):
-    """A head that was learnt, with the length and the number that it tells this time, and where it ends."""
+    """A head that was learnt, with the length and the request id that it tells this time, and where it ends."""
 
     head: Head
     length: int
-    number: bytes | None
+    request_id: bytes | None
     end: int
 
 
@@ -96,7 +96,7 @@ class Heads:
             keep_alive
             and seen.key.count(b"\n") == lines
             and values.get(b"content-length", b"").strip() == b"%d" % seen.length
-            and values.get(b"x-request-id") == seen.number
+            and values.get(b"x-request-id") == seen.request_id
             and not values.keys() & _UNUSUAL
         ):
             if len(self._known) >= MOST:

@@ -91,9 +91,9 @@ class Live:
             if self.cost is not None:
                 self._model += self.cost.seconds(batch.rows)
 
-    def settle(self) -> None:
+    def fold(self) -> None:
         """Count the answers that were kept for later."""
-        self._answered.settle()
+        self._answered.fold()
 
     def roll(self, now: float, process_cpu: float) -> None:
         """Keep a copy of the counts, once a second; to be called more often than that."""
@@ -114,7 +114,7 @@ class Live:
             self.accepted,
             self._batches,
             self._rows,
-            self._answered.settle().copy(),
+            self._answered.fold().copy(),
             self._failed.copy(),
             self._refused.copy(),
             self._left.copy(),

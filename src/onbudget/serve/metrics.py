@@ -1,7 +1,7 @@
 """What a server tells Prometheus: our own counters, written by the event loop, rendered when somebody asks.
 
-Rules of this file. One writer: `request`, `batch` and `settle` are called on the event loop only, so that no lock is
-paid for; a scrape reads what was last settled, from another thread. Every request is counted by how it ended, refusals
+Rules of this file. One writer: `request`, `batch` and `fold` are called on the event loop only, so that no lock is
+paid for; a scrape reads what was last folded, from another thread. Every request is counted by how it ended, refusals
 and hang-ups too; latency is kept apart by outcome, so that cheap refusals never flatter the answers. Edges are fixed
 but for one, which is the budget itself: the share of answers in budget is exact. prometheus_client renders and is
 imported with the first scrape.
@@ -82,14 +82,14 @@ class Metrics:
             self._infer.record(batch.ran - batch.decoded)
             self._sizes.record(batch.rows)
 
-    def settle(self) -> None:
+    def fold(self) -> None:
         """Count what was kept for later; to be called every so often, and before it is to be read."""
         for tally in (*self._requests.values(), self._queue, self._decode, self._infer, self._sizes):
-            tally.settle()
-        self.live.settle()
+            tally.fold()
+        self.live.fold()
 
     def render(self) -> tuple[bytes, str]:
-        """Prometheus' text format and its content type, of what was settled; called off the event loop."""
+        """Prometheus' text format and its content type, of what was folded; called off the event loop."""
         import prometheus_client
 
         if self._registry is None:

@@ -118,9 +118,9 @@ class Protocol(HttpToolsProtocol):
         if self._between and self._idles():
             found = self.heads.find(data)
             if isinstance(found, Known):
-                head, length, number, end = found
-                self._missing, self.expect_100_continue = length, False
-                self._begin(Fast(head, number, True), length, len(data) - end >= length)
+                head, length, request_id, end = found
+                self._missing, self._due, self.expect_100_continue = length, math.inf, False
+                self._begin(Fast(head, request_id, True), length, len(data) - end >= length)
                 return self._go_on(data[end:])
             self._seen = found
         try:
@@ -301,8 +301,8 @@ class Protocol(HttpToolsProtocol):
             tail = b"content-length: %d\r\n\r\n%b" % (len(response.body), response.body)
             if shared is not None:
                 shared.below, shared.sent = defaults, (head, tail)
-        if fast.number is not None:
-            head += b"x-request-id: %b\r\n" % fast.number
+        if fast.request_id is not None:
+            head += b"x-request-id: %b\r\n" % fast.request_id
         if not fast.keep_alive:
             head += b"connection: close\r\n"
         self.transport.write(head + tail)

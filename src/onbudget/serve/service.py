@@ -30,7 +30,7 @@ from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
-from onbudget.serve.exchange import PLAIN, Head, Refusal, Request, Response, as_json, refusal
+from onbudget.serve.exchange import EMPTY, Head, Refusal, Request, Response, as_json, refusal
 from onbudget.serve.gate import Gate
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
@@ -112,7 +112,7 @@ class Service:
         # After ready: what the first picture and the first scrape would else pay for, with everybody waiting.
         if model.contract.pictures:
             await asyncio.to_thread(images.warm, self.settings.accept)
-        self.metrics.settle()
+        self.metrics.fold()
         await asyncio.to_thread(self.metrics.render)
         self.metrics.live.steady = clock()
         await asyncio.to_thread(model.remember)
@@ -131,7 +131,7 @@ class Service:
         assert self.model is not None
         self._watch = self._loop.call_later(WATCH_EVERY, self._tick)  # first: a look that fails is not the last one
         self.model.lanes.watch(clock(), self.settings.stuck_after)
-        self.metrics.settle()
+        self.metrics.fold()
         self.metrics.live.roll(clock(), time.process_time())
 
     def drain(self) -> None:
@@ -232,7 +232,7 @@ class Service:
         """Whether the door need not be asked about a request that has come whole."""
         return self._gate is not None and self._gate.calm(clock())
 
-    def gate(self, length: int, age: float, head: Head = PLAIN) -> Refusal | None:
+    def gate(self, length: int, age: float, head: Head = EMPTY) -> Refusal | None:
         """The refusal of a request whose head was read, by its declared length in bytes; None lets it in for now.
 
         Costs a small part of what reading it would: that is why it is asked before.
