@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any
 
 from bodies import contract, padded, photo, several, shape
-from live import CLIENT_CORE, SERVER_CORE, claim_core, cpu_seconds, keep, opening, resident_mb, server, trial
+from live import CLIENT_CORE, SERVER_CORE, claim_core, command, cpu_seconds, keep, opening, resident_mb, server, trial
 
 from onbudget.core import units
 from onbudget.prove.payloads import Item, Shape
@@ -187,4 +187,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from live import keep, opening, ratios
+from live import command, keep, opening, ratios
 
 from onbudget.engine.session import SessionOptions, example, load_runner
 from onbudget.prove.payloads import Item, Shape, random_items
@@ -190,4 +190,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from live import Trial, claim_core, server, trial
+from live import Trial, claim_core, command, server, trial
 
 from onbudget.core import units
 from onbudget.core.bracket import limit_of
@@ -128,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -26,7 +26,7 @@ from typing import Any
 
 import bench_load
 from bodies import contract
-from live import CLIENT_CORE, SERVER_CORE, claim_core, keep, opening, server, trial
+from live import CLIENT_CORE, SERVER_CORE, claim_core, command, keep, opening, server, trial
 
 from onbudget.core import units
 from onbudget.core.histogram import percentile
@@ -146,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

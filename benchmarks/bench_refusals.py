@@ -4,8 +4,8 @@
 
 `--rate` is the limit; it is offered once, twice, three and four times, in turn, forwards and then backwards. When a
 caller learns of its refusal counts from the moment at which its request was due, by the client's clock. A refusal's CPU
-is not seen by itself: at twice the limit and beyond the server is as busy as it can be, so the CPU seconds of those
-trials are `answers` times one figure and `refusals` times another, and least squares find both.
+is not seen by itself: where a fifth of the requests is refused, the server is as busy as it can be, so the CPU seconds
+of those trials are `answers` times one figure and `refusals` times another, and least squares find both.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from live import CLIENT_CORE, SERVER_CORE, claim_core, cpu_seconds, keep, opening, server
+from live import CLIENT_CORE, SERVER_CORE, claim_core, command, cpu_seconds, keep, offer, opening, server
 
 from onbudget.core import units
 from onbudget.core.records import Hits
-from onbudget.prove.load import LoadOptions, run_load
+from onbudget.prove.load import LoadOptions
 
 TIMES = (1, 2, 3, 4)
-BEYOND = 2  # times the limit, from where on the server is as busy as it can be
+SHARE = 0.2  # refused, from where on the server is as busy as it can be
 
 
 def seen(hits: Hits, budget_s: float, seconds: float) -> dict[str, Any]:
@@ -47,9 +47,10 @@ def seen(hits: Hits, budget_s: float, seconds: float) -> dict[str, Any]:
 def costs(trials: list[dict[str, Any]]) -> dict[str, Any] | None:
     """CPU microseconds of an answer and of a refusal, with the standard error of the latter; None for too few trials.
 
-    Of the trials at `BEYOND` times the limit and more; counts are of all requests sent, the warm-up's too.
+    Of the trials in which the server refused a real share, since only there it was as busy as it can be; counts are of
+    all requests sent, the warm-up's too.
     """
-    busy = [one for one in trials if one["times"] >= BEYOND]
+    busy = [one for one in trials if one["all_refused"] >= SHARE * (one["all_answered"] + one["all_refused"])]
     if len(busy) < 4:
         return None
     counts = np.array([[one["all_answered"], one["all_refused"]] for one in busy], np.float64)
@@ -88,7 +89,7 @@ def main() -> None:
         for repeat in range(chosen.repeats):
             for times in TIMES if repeat % 2 == 0 else TIMES[::-1]:
                 before = cpu_seconds(served.pid)
-                run = run_load(
+                run = offer(
                     LoadOptions(
                         url=served.url(),
                         rate=times * chosen.rate,
@@ -128,4 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

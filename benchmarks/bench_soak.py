@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from bodies import contract, mean_items, mixed
-from live import CLIENT_CORE, SERVER_CORE, claim_core, keep, opening, resident_mb, server, slope
+from live import CLIENT_CORE, SERVER_CORE, claim_core, command, keep, opening, resident_mb, server, slope
 
 from onbudget.core import units
 from onbudget.core.histogram import percentile
@@ -182,4 +182,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

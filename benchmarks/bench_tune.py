@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from live import CLIENT_CORE, SERVER_CORE, Trial, claim_core, server, trial
+from live import CLIENT_CORE, SERVER_CORE, Trial, claim_core, command, server, trial
 
 from onbudget.core import units
 from onbudget.core.bracket import limit_of, next_rate
@@ -112,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from onbudget.core.errors import TargetError
+from onbudget.core.errors import OnbudgetError, TargetError
 from onbudget.engine.children import Server
 from onbudget.engine.machine import facts
-from onbudget.prove.load import LoadOptions, run_load
+from onbudget.prove.load import LoadOptions, Run, run_load
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 
@@ -57,6 +59,14 @@ def server(bundle: Path, *flags: str) -> Server:
     return Server(" ".join(flags), ("onbudget", "serve", str(bundle), "--port", "0", *flags), {SERVER_CORE})
 
 
+def offer(options: LoadOptions) -> Run:
+    """One load test. KeyboardInterrupt where Ctrl-C ended it: half a trial belongs into no record."""
+    run = run_load(options)
+    if run.ending.partial:
+        raise KeyboardInterrupt
+    return run
+
+
 def trial(
     url: str, rate: float, seconds: float, budget_s: float, *, form: str = "json", seed: int = 0, **more: Any
 ) -> Trial:
@@ -64,7 +74,7 @@ def trial(
     options = LoadOptions(
         url=url, rate=rate, duration=seconds, warmup=min(1.0, seconds / 4), p95=budget_s, format=form, seed=seed, **more
     )
-    run = run_load(options)
+    run = offer(options)
     told = run.summary()
     if told.in_budget is None or not told.offered:
         raise TargetError(f"nothing was offered to {url} at {rate:g}/s")
@@ -83,6 +93,18 @@ def trial(
         sent=int(np.isfinite(run.hits.sent).sum()),
         connections=run.ending.connections,
     )
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run a script's `main`: what is wrong is told in a line and by the exit code; Ctrl-C leaves what `keep` wrote."""
+    try:
+        main()
+    except OnbudgetError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("stopped; the record, if there is one, holds what was measured so far", file=sys.stderr)
+        sys.exit(130)
 
 
 # ---- what the system tells of a process -----------------------------------------------------------------------------

@@ -6,10 +6,14 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import live
 import numpy as np
 import pytest
 from live import cpu_seconds, keep, ratios, resident_mb, slope
+
+from onbudget.prove.load import LoadOptions
 
 
 def test_a_straight_line_has_its_slope_and_no_error() -> None:
@@ -60,3 +64,16 @@ def test_what_the_system_tells_of_a_process_is_ours() -> None:
 
     assert before <= told <= after
     assert 10 < resident_mb(os.getpid()) < 100_000
+
+
+@pytest.mark.parametrize("partial", [True, False])
+def test_half_a_trial_is_none(monkeypatch: pytest.MonkeyPatch, partial: bool) -> None:
+    """Ctrl-C ends a load test early and whole; a script stops there instead of keeping it and going on."""
+    run = SimpleNamespace(ending=SimpleNamespace(partial=partial))
+    monkeypatch.setattr(live, "run_load", lambda _: run)
+    options = LoadOptions(url="http://127.0.0.1:1", rate=1.0)
+    if partial:
+        with pytest.raises(KeyboardInterrupt):
+            live.offer(options)
+    else:
+        assert live.offer(options) is run

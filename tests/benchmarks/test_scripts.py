@@ -90,13 +90,15 @@ def test_drift_is_the_last_third_over_the_first() -> None:
 
 
 def test_what_a_refusal_costs_is_found_among_answers() -> None:
-    """400 µs an answer and 40 µs a refusal are found again; trials at the limit, which are not busy, do not count."""
+    """400 µs an answer and 40 µs a refusal are found again; trials that refused next to nobody do not count."""
     trials = [
         {"times": times, "all_answered": good, "all_refused": no, "cpu_s": (400 * good + 40 * no) / 1e6}
         for times, good, no in ((2, 9000, 9000), (3, 8000, 19000), (4, 7200, 27000), (2, 9100, 8900))
     ]
     assert bench_refusals.costs(trials[:3]) is None
-    told = bench_refusals.costs([*trials, {"times": 1, "all_answered": 9000, "all_refused": 0, "cpu_s": 9.0}])
+    calm = {"times": 3, "all_answered": 9000, "all_refused": 90, "cpu_s": 9.0}
+    assert bench_refusals.costs([*trials[:3], calm]) is None
+    told = bench_refusals.costs([*trials, calm])
     assert told == {"answer_us": 400.0, "refusal_us": 40.0, "refusal_error_us": 0.0, "trials": 4}
 
 
