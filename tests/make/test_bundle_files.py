@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from onbudget.core.errors import BundleError, GateFailed, UsageError
+from onbudget.core.errors import BundleError, DependencyError, GateFailed, UsageError
 from onbudget.core.metadata import Metadata
 from onbudget.core.recipe import Recipe
 from onbudget.engine.bundle import read_metadata, with_metadata
@@ -38,6 +38,17 @@ def test_labels_that_occur_twice_are_told(bundling: Bundling) -> None:
     """Duplicates are said aloud, with an example, and kept: ImageNet has them."""
     report = bundling.make(models.tile_cnn(), PICTURE, ("crane", "wood", "crane", "field"))
     assert report.notes == ("1 labels occur more than once, so answers can't be told apart by them: ['crane']",)
+
+
+def test_without_the_onnx_package_the_model_is_not_called_damaged(
+    bundling: Bundling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the environment that lacks something, and the error says what to install."""
+    file = bundling.file(models.tile_cnn())
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "onnx.onnx_ml_pb2", raising=False)
+    with pytest.raises(DependencyError, match=r"^this needs the onnx package: pip install 'onbudget\[make\]'$"):
+        bundling.make(file, PICTURE, LABELS)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onbudget.core.errors import BundleError
+from onbudget.core.errors import BundleError, DependencyError
 from onbudget.engine.bundle import external_data
 from onbudget.make.needs import need_onnx
 
@@ -45,11 +45,16 @@ def messages() -> Any:
 
 
 def load(path: Path) -> Model:
-    """The model in a file, its external data brought into it; BundleError where it is damaged."""
+    """The model in a file, its external data brought into it; BundleError where it is damaged.
+
+    DependencyError without the `onnx` package.
+    """
     try:
         if external_data(path):
             return need_onnx().load(path)
         return messages().ModelProto.FromString(path.read_bytes())
+    except DependencyError:
+        raise
     except Exception as error:  # protobuf and onnx raise their own classes, all meaning: it is not a model
         raise BundleError(f"{path} is damaged: {error}") from error
 
