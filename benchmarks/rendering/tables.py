@@ -129,6 +129,20 @@ def quiet(record: Record) -> str:
     return paragraphs(made_on(record), table(heads, rows))
 
 
+def thin(record: Record) -> str:
+    """Medians of each arm, and the range of its rounds' shares of the bare session."""
+    names = {"bare": "the bare session", "thin": "a server that only answers (`thin.py`)", "ours": "`onbudget serve`"}
+    rows = []
+    for arm, told in record.data["medians"].items():
+        shares = told["of_bare_rounds"]
+        span = f"{percent(min(shares), 1)} to {percent(max(shares), 1)}" if arm != "bare" else "–"
+        rows.append(
+            [names[arm], count(told["items_rate"]), count(told["cpu_us_per_item"]), percent(told["of_bare"], 1), span]
+        )
+    heads = ["on one core", "items/s", "CPU µs an item", "of bare", "in the rounds"]
+    return paragraphs(made_on(record), table(heads, rows))
+
+
 def prediction(record: Record, words: list[str]) -> str:
     """`errors` in a sentence; `p95`: each point that was predicted and measured; `limit`: each limit rate."""
     configured = [(row["policy"], count(row["max_batch"]), row) for row in record.data["rows"]]
@@ -233,6 +247,7 @@ WHOLE: dict[str, Callable[[Record], str]] = {
     "quiet": quiet,
     "refusals": refusals,
     "serve": yardstick.serve,
+    "thin": thin,
     "tune": tune,
 }
 IN_PARTS: dict[str, Callable[[Record, list[str]], str]] = {
