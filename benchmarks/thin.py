@@ -77,10 +77,12 @@ class Line(asyncio.Protocol):
         self._need = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if not self._need:
+            if not data.startswith(b"POST "):  # the rest of what a client gave up
+                return self._transport.close()
             self._end = data.find(b"\r\n\r\n") + 4
             at = data.lower().find(b"content-length: ", 0, self._end) + 16
             self._need = self._end + int(data[at : data.find(b"\r", at)])
