@@ -82,7 +82,8 @@ class Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._need:
             if not data.startswith(b"POST "):  # the rest of what a client gave up
-                return self._transport.close()
+                self._transport.close()
+                return
             self._end = data.find(b"\r\n\r\n") + 4
             at = data.lower().find(b"content-length: ", 0, self._end) + 16
             self._need = self._end + int(data[at : data.find(b"\r", at)])
