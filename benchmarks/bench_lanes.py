@@ -8,7 +8,9 @@ seconds of the whole process for each, are counted after a second of warm-up. `t
 own: the service is started with both cores, so that it does not choose the inline lane, and then pinned to one;
 `inline` is what a server on one core chooses where runs are short. `bare one` and `bare two` run full batches in one
 and two threads, with no service at all: what this machine's second core is worth. Rounds alternate, and ratios are of
-the same round. The aims: two lanes at 1.8 times the rate of one, and at most 1.1 times the CPU an answer.
+the same round. `two, 1 ms` and `two, 20 ms` are two lanes with another switch interval than Python's 5 ms, for a lane
+that comes back from its run may wait so long for the interpreter. The aims: two lanes at 1.8 times the rate of one, and
+at most 1.1 times the CPU an answer.
 """
 
 from __future__ import annotations
@@ -17,26 +19,51 @@ import argparse
 import asyncio
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from live import command, keep, opening, ratios
 
 from onbudget.engine.session import SessionOptions, example, load_runner
 from onbudget.prove.payloads import Item, Shape, random_items
-from onbudget.serve.exchange import Request, Response
+from onbudget.serve.exchange import Head, Request, Response
 from onbudget.serve.server import tame
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 
 CORES = (0, 1)
-# arm → (lanes, cores while it starts, cores while it is measured)
-ARMS = {"two": (2, 2, 2), "thread": (1, 2, 1), "inline": (1, 1, 1), "bare two": (2, 2, 2), "bare one": (1, 1, 1)}
-PAIRS = (("two", "thread"), ("two", "inline"), ("bare two", "bare one"))
+
+
+class Arm(NamedTuple):
+    """`switch`: the interpreter's switch interval in seconds; 5 ms is Python's own."""
+
+    lanes: int
+    starting: int  # cores while it starts
+    measured: int  # cores while it is measured
+    switch: float = 0.005
+
+
+ARMS = {
+    "two": Arm(2, 2, 2),
+    "two, 1 ms": Arm(2, 2, 2, 0.001),
+    "two, 20 ms": Arm(2, 2, 2, 0.02),
+    "thread": Arm(1, 2, 1),
+    "inline": Arm(1, 1, 1),
+    "bare two": Arm(2, 2, 2),
+    "bare one": Arm(1, 1, 1),
+}
+PAIRS = (
+    ("two", "thread"),
+    ("two", "inline"),
+    ("bare two", "bare one"),
+    ("two, 1 ms", "two"),
+    ("two, 20 ms", "two"),
+)
 WARM_S = 1.0
 
 
@@ -45,7 +72,7 @@ class Loop:
 
     def __init__(self, service: Service, items: list[Item], in_flight: int) -> None:
         self._service = service
-        self._requests = [([(b"content-type", item.kind.encode())], item.body) for item in items]
+        self._requests = [(Head([(b"content-type", item.kind.encode())]), item.body) for item in items]
         self._loop = asyncio.get_running_loop()
         self._room = in_flight
         self._due = self.ended = False
@@ -55,10 +82,10 @@ class Loop:
         """Send as many as there is room for."""
         self._due = False
         while self._room and not self.ended:
-            headers, body = self._requests[self._sent % len(self._requests)]
+            head, body = self._requests[self._sent % len(self._requests)]
             self._room -= 1
             self._sent += 1
-            self._service.predict(Request(headers, body, b"", time.monotonic()), self._reply)
+            self._service.predict(Request(head, body, time.monotonic()), self._reply)
 
     def _reply(self, response: Response) -> None:
         self._room += 1
@@ -133,7 +160,8 @@ def measured(arm: str, form: str, chosen: argparse.Namespace) -> dict[str, Any]:
     """One arm in this process, which is a fresh one."""
     import uvloop
 
-    lanes, _, cores = ARMS[arm]
+    lanes, _, cores, switch = ARMS[arm]
+    sys.setswitchinterval(switch)
     if arm.startswith("bare"):
         return _bare(chosen.bundle, lanes, chosen)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -177,11 +205,11 @@ def main() -> None:
     for number in range(chosen.rounds):
         for form in chosen.formats:
             for arm in ARMS if number % 2 == 0 else [*ARMS][::-1]:
-                os.sched_setaffinity(0, CORES[: ARMS[arm][1]])  # the child inherits it
+                os.sched_setaffinity(0, CORES[: ARMS[arm].starting])  # the child inherits it
                 with ProcessPoolExecutor(1, spawn) as pool:
                     found = pool.submit(measured, arm, form, chosen).result()
                 rounds.append({"round": number, "form": form, "arm": arm, **found})
-                print(f"{number}  {form:6} {arm:9} {found}", flush=True)
+                print(f"{number}  {form:6} {arm:10} {found}", flush=True)
                 keep(record, chosen.output)
             record["ratios"] = judged(rounds)
             keep(record, chosen.output)

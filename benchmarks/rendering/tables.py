@@ -6,6 +6,7 @@ Kinds in parts also get the words that follow the name in the page's marker, whi
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from statistics import median
 from textwrap import fill
 from typing import Any
@@ -143,6 +144,38 @@ def thin(record: Record) -> str:
     return paragraphs(made_on(record), table(heads, rows))
 
 
+def soak(record: Record) -> str:
+    """The windows by thirds of the time, and what memory and p95 did."""
+    told, windows = record.data["told"], record.data["windows"]
+    third = max(1, len(windows) // 3)
+    parts = {"first third": windows[:third], "last third": windows[-third:], "all": windows}
+    heads = ["part", "windows", "sent", "p50 ms", "p95 ms", "refused", "errors"]
+    rows = [[name, *_windows(part)] for name, part in parts.items()]
+    mb, hourly = told["memory_mb"], told["memory_mb_per_hour"]
+    said = (
+        f"Memory was {fixed(mb['after a quarter'], 1)} MB after a quarter of the time and {fixed(mb['last'], 1)} MB at "
+        f"the end: {hourly:+.2f} ± {fixed(told['memory_mb_per_hour_error'], 2)} MB an hour (least squares). p95 of the "
+        f"last third over that of the first: {fixed(told['p95_drift'], 2)}. "
+        f"Left in flight: {count(sum(told['left_in_flight'].values()))}."
+    )
+    return paragraphs(made_on(record), table(heads, rows), said)
+
+
+def _windows(part: list[dict[str, Any]]) -> list[str]:
+    sent, refused = (sum(one[key] for one in part) for key in ("sent", "refused"))
+    middle = [median(inf if one[key] is None else one[key] for one in part) for key in ("p50_ms", "p95_ms")]
+    errors = sum(sum(one["errors"].values()) for one in part)
+    shown = [fixed(value, 2) for value in middle]
+    return [count(len(part)), count(sent), *shown, percent(refused / sent, 2), count(errors)]
+
+
+def lanes(record: Record) -> str:
+    """Medians of the rounds' ratios, by body."""
+    ratios = record.data["ratios"].items()
+    rows = [[name, fixed(told["median"], 2), several(told["rounds"], 2)] for name, told in ratios]
+    return paragraphs(made_on(record), table(["ratio", "median", "rounds"], rows))
+
+
 def prediction(record: Record, words: list[str]) -> str:
     """`errors` in a sentence; `p95`: each point that was predicted and measured; `limit`: each limit rate."""
     configured = [(row["policy"], count(row["max_batch"]), row) for row in record.data["rows"]]
@@ -240,6 +273,7 @@ def load_generator(record: Record) -> str:
 
 WHOLE: dict[str, Callable[[Record], str]] = {
     "foresee": foresee,
+    "lanes": lanes,
     "load-generator": load_generator,
     "margins": margins,
     "overload": overload,
@@ -247,6 +281,7 @@ WHOLE: dict[str, Callable[[Record], str]] = {
     "quiet": quiet,
     "refusals": refusals,
     "serve": yardstick.serve,
+    "soak": soak,
     "thin": thin,
     "tune": tune,
 }
