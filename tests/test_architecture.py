@@ -26,7 +26,8 @@ CORE_THIRD_PARTY = {"numpy"}
 # third-party library -> the only files that may import it
 PLACES = {
     "onnxruntime": {"engine/session.py", "make/doctor.py", "make/parity.py", "cli/naive.py"},
-    "PIL": {"engine/images.py", "prove/payloads.py"},
+    "PIL": {"engine/images.py", "engine/jpegs.py", "prove/payloads.py"},
+    "simplejpeg": {"engine/jpegs.py"},
     "torch": {"make/needs.py"},
     "uvicorn": {"serve/protocol.py", "serve/server.py", "cli/naive.py"},
     "prometheus_client": {"serve/metrics.py"},

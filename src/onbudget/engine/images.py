@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from onbudget.core.errors import BadContent, RequestError, TooLarge
 from onbudget.core.recipe import Recipe
+from onbudget.engine import jpegs
 from onbudget.engine.headers import DEFAULT_ACCEPT, FORMATS, MAX_PIXELS, Probe, probe
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def decode(
     """
     raw = data if isinstance(data, bytes) else bytes(data)
     told = probe(raw, accept, max_pixels)
+    if out is None:
+        out = np.empty(recipe.shape, np.uint8)
+    if _as_it_is(told, recipe) and jpegs.into(raw, out):
+        return out
     try:
         picture, exif = _pixels(raw, told, max_pixels)
     except (RequestError, MemoryError):
@@ -92,10 +97,20 @@ def decode(
             f"the picture {turned} {found[1]}×{found[0]} pixels; "
             f"this model takes {recipe.shape[1]}×{recipe.shape[0]}, and its recipe does not make them so"
         )
-    if out is None:
-        out = np.empty(recipe.shape, np.uint8)
     out[...] = np.frombuffer(picture.tobytes(), np.uint8).reshape(recipe.shape)
     return out
+
+
+def _as_it_is(told: Probe, recipe: Recipe) -> bool:
+    """Whether a JPEG's pixels are the row: three channels of the right size, nothing to turn, and quickly decoded."""
+    size = (told.width, told.height)
+    return (
+        told.channels == 3
+        and recipe.shape == (told.height, told.width, 3)
+        and _target(size, recipe) == size
+        and not told.progressive
+        and not (recipe.exif and told.exif)
+    )
 
 
 def _plugin(name: str) -> Any:
@@ -103,6 +118,7 @@ def _plugin(name: str) -> Any:
     if name == "jpeg":  # decoded without its plugin, which would parse every marker again in Python
         from PIL import Image
 
+        jpegs.direct()
         return Image
     if name == "png":
         from PIL import PngImagePlugin
