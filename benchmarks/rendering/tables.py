@@ -165,7 +165,7 @@ def _windows(part: list[dict[str, Any]]) -> list[str]:
     sent, refused = (sum(one[key] for one in part) for key in ("sent", "refused"))
     middle = [median(inf if one[key] is None else one[key] for one in part) for key in ("p50_ms", "p95_ms")]
     errors = sum(sum(one["errors"].values()) for one in part)
-    shown = [fixed(value, 2) for value in middle]
+    shown = [fixed(value if value < inf else None, 2) for value in middle]
     return [count(len(part)), count(sent), *shown, percent(refused / sent, 2), count(errors)]
 
 

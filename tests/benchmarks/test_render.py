@@ -178,6 +178,25 @@ def test_every_kind_of_record_there_is_can_be_rendered() -> None:
             assert "---:|" in tables.render(Record.read(path), words.get(kind, [])), path
 
 
+def test_a_soak_is_told_by_thirds() -> None:
+    """The first and the last third stand beside the whole; a window without a p95 counts as infinite."""
+    windows = [
+        {"sent": 100, "refused": number, "errors": {"500": 1} if number == 5 else {}, "p50_ms": 1.0, "p95_ms": p95}
+        for number, p95 in enumerate((2.0, 2.0, 3.0, 3.0, None, None))
+    ]
+    told = {
+        "memory_mb": {"after a quarter": 120.0, "last": 121.5},
+        "memory_mb_per_hour": 0.25,
+        "memory_mb_per_hour_error": 0.5,
+        "p95_drift": 1.5,
+        "left_in_flight": {"tile": 0},
+    }
+    said = tables.soak(Record("soak-x", {"machine": THREE.data["machine"], "told": told, "windows": windows}))
+    assert "| first third | 2 | 200 | 1.00 | 2.00 | 0.50 % | 0 |" in said
+    assert "| last third | 2 | 200 | 1.00 | – | 4.50 % | 1 |" in said
+    assert "+0.25 ± 0.50 MB an hour" in said
+
+
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
 

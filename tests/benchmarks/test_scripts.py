@@ -8,6 +8,7 @@ from typing import Any
 import bench_lanes
 import bench_quiet
 import bench_refusals
+import bench_thin
 import numpy as np
 from bench_growth import points, rows
 from bench_soak import drift, window
@@ -34,6 +35,8 @@ def test_lanes_are_compared_within_a_round() -> None:
         for number, fast in enumerate((1, 2))
         for arm, rate, cpu in (
             ("two", 1800.0, 550.0),
+            ("two, 1 ms", 1710.0, 550.0),
+            ("two, 20 ms", 1800.0, 550.0),
             ("thread", 1000.0, 500.0),
             ("inline", 1200.0, 400.0),
             ("bare two", 4000.0, 1.0),
@@ -45,6 +48,21 @@ def test_lanes_are_compared_within_a_round() -> None:
     assert told["json: rate, two / thread"] == {"median": 1.8, "rounds": [1.8, 1.8]}
     assert told["json: cpu_us_per_answer, two / thread"]["median"] == 1.1
     assert told["json: rate, two / inline"]["median"] == 1.5
+    assert told["json: rate, two, 1 ms / two"]["median"] == 0.95
+
+
+def test_a_share_of_bare_is_that_of_the_same_round() -> None:
+    """The bare session was twice as fast in the second round, and so were the others."""
+    rounds = [
+        {"round": number, "arm": arm, "items_rate": fast * rate, "cpu_us_per_item": 1e6 / (fast * rate)}
+        for number, fast in enumerate((1, 2))
+        for arm, rate in (("bare", 1000.0), ("thin", 800.0), ("ours", 700.0))
+    ]
+    told = bench_thin.judged(rounds)
+
+    assert told["ours"]["of_bare"] == 0.7
+    assert told["thin"]["of_bare_rounds"] == [0.8, 0.8]
+    assert told["ours"]["items_rate"] == 1050.0
 
 
 def test_points_keep_the_connections_that_they_name() -> None:
