@@ -146,7 +146,7 @@ def create_app(classifier: Any, batcher: Any = None) -> FastAPI:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        if batcher is not None:
+        if hasattr(batcher, "stop"):
             batcher.stop()
 
     app = FastAPI(title="Harrow County tiles", lifespan=lifespan)

@@ -14,6 +14,8 @@ from fastapi.testclient import TestClient
 
 import onbudget
 from onbudget.core.errors import UsageError
+from onbudget.serve.models import Model
+from onbudget.serve.seam import Seam
 from tests.models import echo, tile_cnn, two_inputs, write
 from tests.support.tiles import Tiles
 
@@ -47,9 +49,16 @@ def test_decode_makes_the_models_items(tiles: Tiles) -> None:
         assert whole.json()["label"] == expected[1]
         upload = caller.post("/predict", files={"file": ("a", b"3", "application/x-own")})
         assert upload.json()["label"] == expected[0]
-        assert caller.app.state.service.model.inline is False  # type: ignore[attr-defined]  # it is the app made above
     assert threading.get_ident() not in loops
     assert loops
+
+
+def test_it_never_runs_on_the_event_loop(tiles: Tiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a model would be run inline, one with a seam gets a lane of its own."""
+    monkeypatch.setattr("onbudget.engine.machine.Machine.cores", lambda machine: 1.0)
+    settings = onbudget.Settings(lanes=1, p95=5.0)
+    seams = (None, Seam(decode=grey), Seam(finish=str))
+    assert [Model(tiles.bundle, settings, seam).inline for seam in seams] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +82,7 @@ def test_an_exception_in_decode_is_its_requests_alone(tiles: Tiles, item: Any, s
     with client(tiles.bundle, settings=settings, decode=decode) as caller, ThreadPoolExecutor() as pool:
         first = pool.submit(caller.post, "/predict", json={"tiles": [1]})
         assert entered.wait(30)  # the one lane is busy: the others will share the next batch
-        queue = caller.app.state.service.model.queue  # type: ignore[attr-defined]  # as above
+        queue = caller.app.state.service.model.queue  # type: ignore[attr-defined]  # it is the app made above
         bodies = [[2], [3, item], [4]]
         others = [pool.submit(caller.post, "/predict", json={"tiles": sent}) for sent in bodies]
         while queue.waiting < 4:

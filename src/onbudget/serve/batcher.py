@@ -48,7 +48,7 @@ class MicroBatcher:
         self.max_wait = max_wait_ms / 1000  # seconds
         self.batch_sizes: list[int] = []
         self.queue: Queue | None = None
-        self.worker: asyncio.Task[None] | None = None  # from the first submit to the stop
+        self.worker: asyncio.Task[None] | None = None  # from the first submit; after a stop the one that was
         self._policy = Timer(max_batch, self.max_wait)
         self._arrived = asyncio.Event()
         self._open: set[asyncio.Future[Any]] = set()
@@ -80,14 +80,14 @@ class MicroBatcher:
 
     def _started(self) -> Queue:
         loop = asyncio.get_running_loop()
-        if self.worker is not None and self.worker.get_loop() is not loop:
+        if self.worker is not None and self.queue is not None and self.worker.get_loop() is not loop:
             if not self.worker.get_loop().is_closed():
                 raise RuntimeError(
                     "this MicroBatcher works for another event loop, which is running; make a second one"
                 )
-            self.worker, self.queue = None, None
+            self.queue = None
             self._open.clear()  # that loop's callers ended with it
-        if self.worker is None or self.queue is None:
+        if self.queue is None:
             self.queue, self._arrived = Queue(_UNBOUNDED, _UNBOUNDED), asyncio.Event()
             self.worker = loop.create_task(self._run(self.queue, self._arrived))
             self.worker.add_done_callback(self._ended)
@@ -147,7 +147,7 @@ class MicroBatcher:
             self._end(RunFailed("an internal error while a batch was formed; the log has it"))
 
     def _end(self, error: Exception) -> None:
-        worker, self.worker, self.queue = self.worker, None, None
+        worker, self.queue = self.worker, None
         waiting, self._open = self._open, set()
         if worker is None or worker.get_loop().is_closed():
             return

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onbudget.core.errors import BundleError, RunFailed, UsageError
+from onbudget.core.errors import RunFailed, UsageError
 from onbudget.core.metadata import Metadata
 from onbudget.core.recipe import Recipe
 from onbudget.core.tasks import Classify, Task, softmax, task_of
@@ -112,11 +112,14 @@ class Classifier:
         outputs = {port.name: port.shape for port in self.runner.outputs}
         if self.bundle:
             return task_of(self.metadata, outputs)
-        width = self.runner.outputs[0].shape[-1] if self.runner.outputs[0].shape else None
-        if width is not None and width != len(self.classes):
-            name = self.runner.outputs[0].name
-            raise UsageError(f"{self.path}: output {name!r} has {width} columns, but classes has {len(self.classes)}")
-        return Classify(self.runner.outputs[0].name, self.classes)
+        name, shape = self.runner.outputs[0].name, self.runner.outputs[0].shape
+        if shape and len(shape) != 2:
+            raise UsageError(f"{self.path}: output {name!r} has {len(shape)} axes; a Classifier reads rows × classes")
+        if shape and shape[1] not in (None, len(self.classes)):
+            raise UsageError(
+                f"{self.path}: output {name!r} has {shape[1]} columns, but classes has {len(self.classes)}"
+            )
+        return Classify(name, self.classes)
 
     def _sums_to_one(self) -> bool:
         """Whether a plain model ends in its own softmax, which must not be taken twice: three made-up rows tell."""
@@ -143,8 +146,6 @@ class Classifier:
     def _run(self, rows: Array) -> Array:
         """Scores of all rows; as many at a time as the file fixes, or one where rows must not share a run."""
         batch, _ = batch_axis(self.runner.inputs)
-        if batch == 0:
-            raise BundleError(f"{self.path} has no batch axis; serve the file, which runs items one at a time")
         step = batch or (1 if self.metadata.unbatchable else len(rows))
         name, outputs = self.runner.inputs[0].name, self._task.outputs if self.bundle else None
         parts = []
