@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onbudget.core.errors import NotReady, RunFailed, UsageError
+from onbudget.core.policy import Timer
 from onbudget.serve.batcher import MicroBatcher
 
 Predict = Callable[[Any], Sequence[Any]]
@@ -162,6 +163,31 @@ def test_it_goes_on_in_another_loop() -> None:
         return str(other[0])
 
     assert "another event loop" in asyncio.run(go())
+
+
+def test_a_worker_that_ends_by_itself_leaves_nobody_waiting() -> None:
+    """Cancelled by somebody, or broken: whoever waits hears so, and the next submit is answered."""
+
+    async def go(end: Callable[[MicroBatcher], Any]) -> Any:
+        batcher = MicroBatcher(Given(echo), max_wait_ms=60_000)
+        waiting = asyncio.create_task(answers(batcher, 1))
+        while batcher.queue is None or not batcher.queue.pending:
+            await asyncio.sleep(0)
+        end(batcher)
+        (heard,) = await waiting
+        batcher._policy = Timer(1, 0.0)
+        return type(heard), await batcher.submit(2)
+
+    def broken(batcher: MicroBatcher) -> None:
+        batcher._policy = None  # type: ignore[assignment]  # the fault itself
+        batcher._arrived.set()
+
+    def cancelled(batcher: MicroBatcher) -> None:
+        assert batcher.worker is not None
+        batcher.worker.cancel()
+
+    assert asyncio.run(go(cancelled)) == (NotReady, 2)
+    assert asyncio.run(go(broken)) == (RunFailed, 2)
 
 
 def test_predicts_never_overlap() -> None:

@@ -141,9 +141,13 @@ class MicroBatcher:
         return answers, None
 
     def _ended(self, worker: asyncio.Task[None]) -> None:
-        """The worker ended; by itself only where something here is wrong, and then nobody is left waiting."""
-        if worker is self.worker and not worker.cancelled() and (error := worker.exception()) is not None:
-            log.error("the batcher's worker ended", exc_info=error)
+        """The worker ended without a stop: it was cancelled, or something here is wrong. Nobody is left waiting."""
+        if worker is not self.worker or self.queue is None:
+            return
+        if worker.cancelled():
+            self.stop()
+        else:
+            log.error("the batcher's worker ended", exc_info=worker.exception())
             self._end(RunFailed("an internal error while a batch was formed; the log has it"))
 
     def _end(self, error: Exception) -> None:
