@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -79,23 +80,30 @@ def test_a_model_that_cannot_be_served_fails_the_parents_start(tiles: Tiles, tmp
     assert service_of(good).state == "stopped"
 
 
-def test_without_a_lifespan_a_model_that_cannot_be_served_is_told(tmp_path: Path) -> None:
-    """Whoever waited for the load is answered with why it failed."""
+def test_without_a_lifespan_a_model_that_cannot_be_served_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever waited for the load is answered with why it failed, and the log says so once, in a line."""
     outer = FastAPI()
     outer.mount("/model", onbudget.create_app(tmp_path / "none.onnx"))
     with TestClient(outer) as client:
         answer = client.post("/model/predict", json={})
         assert (answer.status_code, answer.json()["reason"]) == (503, "failed")
         assert "none.onnx" in answer.json()["detail"]
+        assert client.get("/model/ready").status_code == 503
+    gc.collect()  # a task whose error nobody took tells so now
+    (record,) = caplog.records
+    assert (record.getMessage()[:28], record.exc_info) == ("the model can't be served: /", None)
 
 
 def test_a_mounted_model_lives_again_on_another_loop(tiles: Tiles) -> None:
     """One module-level app, a test client for each test, and nobody who stops it: every client is answered."""
-    outer = FastAPI()
-    outer.mount("/model", onbudget.create_app(tiles.bundle))
+    outer, model = FastAPI(), onbudget.create_app(tiles.bundle)
+    outer.mount("/model", model)
     for _ in range(2):
         with TestClient(outer) as client:
             assert client.post("/model/predict", json=body(tiles)).status_code == 200
+    asyncio.run(service_of(model).stop())
 
 
 def test_a_request_before_the_start_and_one_at_the_end_are_answered(tiles: Tiles) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_an_exception_in_decode_is_its_requests_alone(tiles: Tiles, item: Any, s
         bodies = [[2], [3, item], [4]]
         others = [pool.submit(caller.post, "/predict", json={"tiles": sent}) for sent in bodies]
         while queue.waiting < 4:
-            pass
+            time.sleep(0)
         gate.set()
         answers = [one.result() for one in others]
         assert first.result().status_code == 200

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from os import PathLike
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+log = logging.getLogger("onbudget")
 clock = time.monotonic
 
 GONE = 499  # nginx's word for a caller that hung up; only middlewares and their logs see it
@@ -63,6 +65,7 @@ class Endpoints:
     def __init__(self, service: Service, patient: bool = False) -> None:
         self.service = service
         self._patient = patient
+        self._starting: asyncio.Task[None] | None = None  # of the last life that a request began
         self._under_way: set[_Exchange] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self.table: dict[str, tuple[str, Callable[[Scope, Receive, Send], Awaitable[None]]]] = {
@@ -77,9 +80,7 @@ class Endpoints:
         """Serve one of the table's paths; another method than its own is 405."""
         method, endpoint = self.table[path]
         if self.service.state == "loading" or self.service.orphaned:
-            starting = (
-                self.service.start()
-            )  # a mounted app gets no lifespan: its first request starts it, a probe's too
+            starting = self._start()  # a mounted app gets no lifespan: its first request starts it, a probe's too
             if self._patient and path == "/predict":
                 await asyncio.wait((starting,))  # a model that can't be served is told as any other 503
         if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
@@ -88,6 +89,13 @@ class Endpoints:
             await _send(send, as_json(405, detail, (b"allow", allow)), scope)
             return
         await endpoint(scope, receive, send)
+
+    def _start(self) -> asyncio.Task[None]:
+        starting = self.service.start()
+        if starting is not self._starting:
+            self._starting = starting
+            starting.add_done_callback(_tell)
+        return starting
 
     async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /predict`: read, hand to the service, wait for its one reply."""
@@ -214,6 +222,12 @@ async def _send(send: Send, response: Response, scope: Scope) -> None:
             headers.append((b"x-request-id", value))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
+
+
+def _tell(starting: asyncio.Task[None]) -> None:
+    """A start that nobody waits for: its failure goes to the log, in a line."""
+    if not starting.cancelled() and (error := starting.exception()) is not None:
+        log.error("the model can't be served: %s", error)
 
 
 class _Route:
