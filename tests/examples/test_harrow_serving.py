@@ -198,6 +198,16 @@ def test_a6_one_prediction_a_tile_in_order(serving: ModuleType, batched: bool, c
     assert threading.get_ident() not in fake.threads
 
 
+def test_a6_a_client_without_a_lifespan_is_answered_again_and_again(serving: ModuleType) -> None:
+    """A6, A7: such a test client has a new event loop for each request; the batcher starts anew in each."""
+    fake = Fake()
+    client = TestClient(serving.create_app(fake, serving.MicroBatcher(fake)))
+    for _ in range(3):
+        answer = client.post("/predict", json={"tiles": [text(tile) for tile in some(2)]})
+        assert len(answer.json()["predictions"]) == 2
+    assert fake.batches == [2, 2, 2]
+
+
 GOOD = "A" * 16_384  # 12,288 zero bytes
 
 
