@@ -35,7 +35,7 @@ class Thin:
         runner = load_runner(bundle)
         contract = contract_of(runner)
         assert runner.metadata is not None
-        self._run = runner._session._sess.run
+        self._run = runner.session._sess.run
         self._outputs = [runner.metadata.output]
         rows = np.zeros((most, *(contract.shape or ())), contract.dtype)
         self._feeds = [{contract.inputs[0].name: rows[:count]} for count in range(most + 1)]

@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onbudget.core.recipe import Recipe
     from onbudget.serve.app import create_app
+    from onbudget.serve.batcher import MicroBatcher
+    from onbudget.serve.classifier import Classifier
+    from onbudget.serve.embed import lifespan
     from onbudget.serve.settings import Settings
 
 __version__ = "0.1.0"
 
-__all__ = ["Recipe", "Settings", "create_app"]
+__all__ = ["Classifier", "MicroBatcher", "Recipe", "Settings", "create_app", "lifespan"]
 
 # name -> its module; imported on first use, so that `import onbudget` costs nothing.
 _HOMES = {
+    "Classifier": "onbudget.serve.classifier",
+    "MicroBatcher": "onbudget.serve.batcher",
     "Recipe": "onbudget.core.recipe",
     "Settings": "onbudget.serve.settings",
     "create_app": "onbudget.serve.app",
+    "lifespan": "onbudget.serve.embed",
 }
 
 

@@ -16,8 +16,9 @@ from onbudget.engine.embedded import bundle_path
 from onbudget.prove.payloads import Item
 from onbudget.serve.contract import Contract
 from onbudget.serve.exchange import Head, Request
+from onbudget.serve.items import Parsed
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import Parsed, parse
+from onbudget.serve.wire import parse
 
 TAKEN = contract(bundle_path())
 OF = shape(TAKEN)

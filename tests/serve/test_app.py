@@ -61,28 +61,26 @@ def test_a_users_middleware_guards_predict(tiles: Tiles) -> None:
 
 
 def test_a_mounted_application_starts_on_its_first_request(tiles: Tiles) -> None:
-    """Starlette runs no lifespan for mounted apps; the first request loads the model and says come back."""
-    outer = FastAPI()
-    outer.mount("/model", create_app(tiles.bundle))
+    """Starlette runs no lifespan for mounted apps; the first request loads the model, waits for it and is answered."""
+    outer, model = FastAPI(), create_app(tiles.bundle)
+    outer.mount("/model", model)
     with TestClient(outer) as client:
         answer = client.post("/model/predict", json=body(tiles))
-        assert answer.status_code == 503
-        assert answer.json()["reason"] == "loading"
-        for _ in range(500):
-            if client.get("/model/ready").status_code == 200:
-                break
-        assert client.post("/model/predict", json=body(tiles)).status_code == 200
+        assert answer.status_code == 200
+        assert answer.json()["predictions"][0]["label"] == tiles.expect(tiles.some(1))[0][0]
+    asyncio.run(model.state.service.stop())
 
 
 def test_a_probe_starts_a_mounted_application(tiles: Tiles) -> None:
     """A balancer asks only `/ready` until it says yes: that must be enough to start the model."""
-    outer = FastAPI()
-    outer.mount("/model", create_app(tiles.bundle))
+    outer, model = FastAPI(), create_app(tiles.bundle)
+    outer.mount("/model", model)
     with TestClient(outer) as client:
         for _ in range(500):
             if client.get("/model/ready").status_code == 200:
                 break
         assert client.get("/model/ready").json()["status"] == "ready"
+    asyncio.run(model.state.service.stop())
 
 
 def test_an_application_may_be_started_again(tiles: Tiles) -> None:

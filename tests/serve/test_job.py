@@ -13,9 +13,9 @@ from onbudget.core.queue import Group, Ticket
 from onbudget.core.tasks import Tensors
 from onbudget.engine.session import Port
 from onbudget.serve.contract import Contract
+from onbudget.serve.items import ARRAYS, BASE64, ROW, Parsed
 from onbudget.serve.job import Job
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, ROW, Parsed
 
 
 class Note:

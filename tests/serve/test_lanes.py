@@ -18,10 +18,10 @@ from onbudget.core.queue import Group, Queue
 from onbudget.core.tasks import Tensors
 from onbudget.engine.session import Port, Stop
 from onbudget.serve.contract import Contract
+from onbudget.serve.items import ARRAYS, BASE64, Parsed
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import GRACE, Batch, Lanes
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, Parsed
 
 CONTRACT = Contract("rows", (Port("x", "uint8", (None, 2)),), ((2,),), None, None, "")
 

@@ -29,9 +29,10 @@ from onbudget.serve.app import create_app
 from onbudget.serve.contract import Contract
 from onbudget.serve.docs import asset, docs_html, packed_asset
 from onbudget.serve.exchange import EMPTY, Head, Request, refusal
+from onbudget.serve.items import ARRAYS, BASE64, PICTURE
 from onbudget.serve.openapi import REFUSALS, ApiInfo, document
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, PICTURE, parse
+from onbudget.serve.wire import parse
 
 LABELS = ("water", "town", "wood")
 
@@ -367,7 +368,7 @@ def test_mounted_below_a_path_everything_still_works(model: Path) -> None:
             client.get("/model/openapi.json").status_code == 503
         )  # no lifespan reaches it: its first request loads it
         items = {"instances": [np.zeros((4, 4, 3), int).tolist()]}
-        assert client.post("/model/predict", json=items).status_code == 503
+        assert client.post("/model/predict", json=items).status_code == 200
         client.run(_until_ready(inner))
         assert client.post("/model/predict", json=items).status_code == 200
         told = client.get("/model/openapi.json").json()

@@ -17,8 +17,9 @@ from onbudget.core.recipe import Recipe
 from onbudget.engine.session import Port
 from onbudget.serve.contract import Contract
 from onbudget.serve.exchange import Head, Request
+from onbudget.serve.items import ARRAYS, BASE64, PICTURE, ROW, Parsed
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import _PLAIN_GAP, ARRAYS, BASE64, PICTURE, ROW, Parsed, parse
+from onbudget.serve.wire import _PLAIN_GAP, parse
 
 SETTINGS = Settings(max_items=4, max_pixels=10_000)
 TILES = Contract(

@@ -97,7 +97,7 @@ class OrtRunner:
     """
 
     def __init__(self, session: ort.InferenceSession, sha256: str) -> None:
-        self._session = session
+        self.session = session  # ONNX Runtime's own; its `run` checks what `run` here does not
         self.sha256 = sha256
         self.inputs = tuple(_port(node) for node in session.get_inputs())
         self.outputs = tuple(_port(node) for node in session.get_outputs())

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onbudget.core.errors import RequestError, SlowClient
 from onbudget.core.queue import Group
+from onbudget.serve.adapted import adapt
+from onbudget.serve.batcher import MicroBatcher
 from onbudget.serve.exchange import Head, Request, Response, as_json, refusal
+from onbudget.serve.seam import Seam
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+log = logging.getLogger("onbudget")
 clock = time.monotonic
 
 GONE = 499  # nginx's word for a caller that hung up; only middlewares and their logs see it
@@ -53,10 +57,15 @@ class _Exchange:
 
 
 class Endpoints:
-    """The hot routes over one service. Each is `await endpoint(scope, receive, send)`."""
+    """The hot routes over one service. Each is `await endpoint(scope, receive, send)`.
 
-    def __init__(self, service: Service) -> None:
+    With `patient` a `/predict` that comes while the model loads waits for it, and its clock starts after that.
+    """
+
+    def __init__(self, service: Service, patient: bool = False) -> None:
         self.service = service
+        self._patient = patient
+        self._starting: asyncio.Task[None] | None = None  # of the last life that a request began
         self._under_way: set[_Exchange] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self.table: dict[str, tuple[str, Callable[[Scope, Receive, Send], Awaitable[None]]]] = {
@@ -70,14 +79,23 @@ class Endpoints:
     async def dispatch(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one of the table's paths; another method than its own is 405."""
         method, endpoint = self.table[path]
-        if self.service.state == "loading":
-            self.service.start()  # a mounted app gets no lifespan: its first request starts it, a probe's too
+        if self.service.state == "loading" or self.service.orphaned:
+            starting = self._start()  # a mounted app gets no lifespan: its first request starts it, a probe's too
+            if self._patient and path == "/predict":
+                await asyncio.wait((starting,))  # a model that can't be served is told as any other 503
         if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
             detail = {"detail": f"{path} takes {method}, not {scope['method']}"}
             allow = b"GET, HEAD" if method == "GET" else method.encode()
             await _send(send, as_json(405, detail, (b"allow", allow)), scope)
             return
         await endpoint(scope, receive, send)
+
+    def _start(self) -> asyncio.Task[None]:
+        starting = self.service.start()
+        if starting is not self._starting:
+            self._starting = starting
+            starting.add_done_callback(_tell)
+        return starting
 
     async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /predict`: read, hand to the service, wait for its one reply."""
@@ -206,6 +224,12 @@ async def _send(send: Send, response: Response, scope: Scope) -> None:
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
 
 
+def _tell(starting: asyncio.Task[None]) -> None:
+    """A start that nobody waits for: its failure goes to the log, in a line."""
+    if not starting.cancelled() and (error := starting.exception()) is not None:
+        log.error("the model can't be served: %s", error)
+
+
 class _Route:
     """One hot path as an ASGI app of its own, for Starlette's router."""
 
@@ -217,13 +241,30 @@ class _Route:
         await self._endpoints.dispatch(self._path, scope, receive, send)
 
 
-def create_app(model: str | PathLike[str], settings: Settings | None = None) -> FastAPI:
-    """A FastAPI application that serves a bundle or a plain .onnx file; the model loads when the app starts.
+def create_app(
+    model: str | PathLike[str] | Any,
+    batcher: MicroBatcher | Settings | None = None,
+    *,
+    settings: Settings | None = None,
+    decode: Callable[[Any], Any] | None = None,
+    finish: Callable[[Any], Any] | None = None,
+) -> FastAPI:
+    """A FastAPI application that serves a model; it loads when the app starts, or with the first request.
+
+    `model` is the path of a bundle or a plain .onnx file, or a classifier: `onbudget.Classifier`, or any object with
+    `predict(items)` and `classes`. A classifier's `batcher` says how large its batches are and how long they wait, and
+    hears their sizes. `decode` makes an item's array of what was sent (a JSON value, or bytes), `finish` makes what is
+    sent of an answer; both run in a lane's thread. A ValueError in `decode` is 422 for its request, other errors 500.
 
     Mount it, add middleware, include it in tests: `POST /predict`, `/health`, `/ready`, `/status`, `/metrics`, `/docs`.
-    Raises what `Service.start` raises (BundleError, ProviderError) when the application starts.
+    Raises UsageError for arguments that do not go together; what `Service.start` raises (BundleError, ProviderError)
+    comes when the application starts.
     """
-    return _framework(Endpoints(Service(Path(model), settings)), own_life=True)
+    if isinstance(batcher, Settings):  # the second parameter, before there were batchers
+        batcher, settings = None, settings or batcher
+    source, settings = adapt(model, batcher, settings or Settings(), decode is not None)
+    service = Service(source, settings, Seam(decode, finish))
+    return _framework(Endpoints(service, patient=True), own_life=True)
 
 
 def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:

@@ -14,6 +14,7 @@ from onbudget.core.metadata import Metadata
 from onbudget.core.recipe import Recipe
 from onbudget.engine.axes import batch_axis
 from onbudget.engine.session import OrtRunner, Port
+from onbudget.serve.adapted import Adapted
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,9 @@ class Contract:
 
     `inputs` are the model's input ports; `shapes` are one item's shapes, without the batch axis (None: any size).
     `batch` is the batch axis: None for open, a number where the file froze it, 0 where there is no batch axis at all.
-    `why_alone` is empty, or the reason why items never share a run.
+    `why_alone` is empty, or the reason why items never share a run. `own`: the application's `decode` makes the arrays,
+    and what it is given is nobody else's business. `free`: a Python classifier's, whose shape nobody declared.
+    `reworded`: the application's `finish` makes the answers.
     """
 
     field: str
@@ -31,6 +34,9 @@ class Contract:
     recipe: Recipe | None
     batch: int | None
     why_alone: str
+    own: bool = False
+    free: bool = False
+    reworded: bool = False
 
     @cached_property
     def shape(self) -> tuple[int, ...] | None:
@@ -48,8 +54,8 @@ class Contract:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of one item sent raw; 0 where raw bytes make no sense (strings, open axes, several inputs)."""
-        if self.shape is None or self.dtype.kind == "O":
+        """Bytes of one item sent raw; 0 where raw bytes make no sense (strings, open axes, several inputs, `own`)."""
+        if self.own or self.shape is None or self.dtype.kind == "O":
             return 0
         return prod(self.shape) * self.dtype.itemsize
 
@@ -67,10 +73,15 @@ class Contract:
     @cached_property
     def pictures(self) -> bool:
         """Whether an item may be a picture: the recipe says how to decode it."""
-        return self.recipe is not None and self.recipe.kind == "picture"
+        return self.recipe is not None and self.recipe.kind == "picture" and not self.own
+
+    @cached_property
+    def stacks(self) -> bool:
+        """Whether any two items can share a run, by their shapes."""
+        return self.free or all(d is not None for shape in self.shapes for d in shape)
 
 
-def contract_of(runner: OrtRunner) -> Contract:
+def contract_of(runner: OrtRunner | Adapted) -> Contract:
     """Read a loaded model's ports and passport; BundleError for inputs that can't be served as tensors."""
     metadata = runner.metadata or Metadata()
     if not runner.inputs:

@@ -19,10 +19,13 @@ _BYTES = 65_536  # above this an example would only slow the page down
 
 
 def example_item(contract: Contract, accept: Collection[str]) -> Any:
-    """One item of the JSON body that this model answers, or None where none can be made up (open axes, huge items).
+    """One item of the JSON body that this model answers, or None where none can be made up (open axes, huge items,
+    an application's own).
 
     For a picture model it is a small PNG, base64; for others nested numbers, or base64 of raw bytes where many.
     """
+    if contract.own:  # only the application knows what its items are
+        return None
     shape = contract.shape
     if shape is None:
         return _by_name(contract) if len(contract.inputs) > 1 else None

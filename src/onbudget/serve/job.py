@@ -7,6 +7,7 @@ its batch-mates anything.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -22,9 +23,12 @@ from onbudget.engine.images import decode
 from onbudget.engine.session import Runner, Stop, example
 from onbudget.engine.told import told
 from onbudget.serve.contract import Contract
+from onbudget.serve.items import ARRAYS, BASE64, OWN, PHOTO, PICTURE, ROW, where
+from onbudget.serve.seam import Seam
 from onbudget.serve.settings import Settings
-from onbudget.serve.wire import ARRAYS, BASE64, PHOTO, PICTURE, ROW, where
+from onbudget.serve.wire import array_item
 
+log = logging.getLogger("onbudget")
 Settled = list[tuple[Ticket, Any]]  # a ticket and its answer, or its RequestError
 
 
@@ -48,13 +52,22 @@ class Job:
     `max_batch` is the most rows that are run together; `run_rows` is what the file froze its batch axis at, else 0.
     """
 
-    def __init__(self, runner: Runner, contract: Contract, task: Task, max_batch: int, settings: Settings) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        contract: Contract,
+        task: Task,
+        max_batch: int,
+        settings: Settings,
+        seam: Seam | None = None,
+    ) -> None:
         self.runner = runner
         self.contract = contract
         self.task = task
         self.run_rows = contract.batch or 0
         self.max_batch = 1 if contract.why_alone else min(max_batch, self.run_rows or max_batch)
         self._name = contract.inputs[0].name
+        self._seam = seam or Seam()
         self._decode = partial(decode, accept=settings.accept, max_pixels=settings.max_pixels)
 
     def bench(self) -> Bench:
@@ -68,7 +81,9 @@ class Job:
         columns: list[tuple[Any, ...]] = []
         for ticket in tickets:
             try:
-                if bench.rows is None:
+                if ticket.payload[0] is OWN:
+                    columns.append(self._own(ticket, columns))
+                elif bench.rows is None:
                     columns.append(ticket.payload[1])
                 else:
                     self._place(bench, len(good), ticket)
@@ -101,6 +116,23 @@ class Job:
             except MemoryError as error:
                 raise TooLarge(f"{self._where(ticket)}: not enough memory for its pixels") from error
 
+    def _own(self, ticket: Ticket, before: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """What the application's own code makes of a payload, as the model's inputs."""
+        place = self._where(ticket)
+        value = self._seam.decoded(ticket.payload[1], place)
+        if self.contract.free:
+            array = np.asarray(value)
+            if before and (array.shape, array.dtype) != (before[0][0].shape, before[0][0].dtype):
+                other = f"{before[0][0].shape} {before[0][0].dtype}"
+                raise RunFailed(f"{place}: decode made {array.shape} {array.dtype} of it and {other} of others")
+            return (array,)
+        try:
+            arrays: tuple[Any, ...] = array_item(value, self.contract, place)[1]
+        except BadContent as error:
+            log.error("decode made what the model does not take: %s", error)
+            raise RunFailed(f"decode made what the model does not take: {error}") from error
+        return arrays
+
     def _where(self, ticket: Ticket) -> str:
         return where(ticket.group.note.parsed.name, ticket.index)
 
@@ -127,7 +159,10 @@ class Job:
             raise RunFailed(f"the model's run failed: {told(error)}") from error
         arrays = [[array] for array in arrays] if self.contract.batch == 0 else self._checked(arrays, count)
         tops = [ticket.group.note.parsed.top for ticket in good]
-        return list(zip(good, self.task.finish(arrays, tops), strict=True))
+        answers: list[Any] = list(self.task.finish(arrays, tops))
+        if self.contract.reworded:
+            answers = [self._seam.finished(a, self._where(t)) for a, t in zip(answers, good, strict=True)]
+        return list(zip(good, answers, strict=True))
 
     def _checked(self, arrays: list[Any], count: int) -> list[Any]:
         rows = self.run_rows or count

@@ -17,8 +17,8 @@ from onbudget.core.errors import RequestError, RunFailed
 from onbudget.core.policy import Policy, Running, Take, Wait, give_up, next_run
 from onbudget.core.queue import Group, Queue, Ticket
 from onbudget.engine.session import Stop
+from onbudget.serve.items import PHOTO
 from onbudget.serve.job import Bench, Job, Settled
-from onbudget.serve.wire import PHOTO
 
 log = logging.getLogger("onbudget")
 clock = time.monotonic

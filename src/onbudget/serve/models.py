@@ -15,38 +15,50 @@ from onbudget.core.late import Spare
 from onbudget.core.metadata import Metadata
 from onbudget.core.policy import Greedy, Policy, Timer
 from onbudget.core.queue import Queue
-from onbudget.core.tasks import task_of
+from onbudget.core.tasks import Task, task_of
 from onbudget.engine.invariance import probe
 from onbudget.engine.machine import Machine
 from onbudget.engine.session import RUNTIME, OrtRunner, SessionOptions, load_runner, provider_names
+from onbudget.serve.adapted import Adapted, AsTheyAre
 from onbudget.serve.contract import Contract, contract_of
 from onbudget.serve.costs import Cache, learn
 from onbudget.serve.inline import Inline
 from onbudget.serve.job import Job
 from onbudget.serve.lanes import Batch, Lanes
 from onbudget.serve.polls import Polls
+from onbudget.serve.seam import Seam
 from onbudget.serve.settings import Settings
 
+Loaded = OrtRunner | Adapted
 BUDGET_S = 0.02  # to measure a run on the loop's thread by, where none is declared
 
 
 class Model:
     """One loaded model; `lanes` are running once `start` was called."""
 
-    def __init__(self, path: Path, settings: Settings) -> None:
-        """Open, check and warm the model; BundleError or ProviderError when it can't be served as asked."""
+    def __init__(self, source: Path | Adapted, settings: Settings, seam: Seam | None = None) -> None:
+        """Open, check and warm the model; BundleError or ProviderError when it can't be served as asked.
+
+        `source` is its file, or a Python classifier; `seam` is what an application does before and after it.
+        """
         began = time.monotonic()
-        options = SessionOptions(threads=settings.threads, providers=provider_names(settings.provider))
-        self.path = path
+        self.python = isinstance(source, Adapted)
+        self.path = source.path if isinstance(source, Adapted) else source
         self.settings = settings
-        self.runner: OrtRunner = load_runner(path, options)
-        self.contract: Contract = contract_of(self.runner)
-        task = task_of(self.runner.metadata, {port.name: port.shape for port in self.runner.outputs})
-        if self.contract.batch is None and not self.contract.why_alone and settings.max_batch > 1:
+        self.seam = seam or Seam()
+        self.runner, task = _opened(source, settings)
+        self.contract: Contract = replace(
+            contract_of(self.runner),
+            own=self.seam.decode is not None,
+            reworded=self.seam.finish is not None,
+            free=isinstance(source, Adapted) and source.free,
+        )
+        if self.contract.batch is None and not (self.contract.why_alone or self.python) and settings.max_batch > 1:
             self._probe(task.outputs)
-        self.job = Job(self.runner, self.contract, task, settings.max_batch, settings)
+        self.job = Job(self.runner, self.contract, task, settings.max_batch, settings, self.seam)
         self.machine = Machine.read(onnxruntime=RUNTIME)
-        self.lane_count = settings.lanes or max(1, self.machine.threads() // settings.threads)
+        # A Python classifier is called by one thread at a time, unless somebody says that it may be by more.
+        self.lane_count = settings.lanes or (1 if self.python else max(1, self.machine.threads() // settings.threads))
         self._learn()
         self.policy = self._policy()
         self.inline = self._fits_inline()
@@ -64,6 +76,10 @@ class Model:
 
     def _learn(self) -> None:
         """What runs cost: `cost` (None where nothing could be run), the sizes `warmed`, and `cost_source`."""
+        self.warmed: list[int] = []
+        self.cost_source, self.cost = "none", None
+        if self.python:  # made-up items are nothing to call somebody's code with
+            return
         how = {"threads": self.settings.threads, "providers": list(self.runner.providers)}
         self._cache = Cache.of(self.runner.sha256, self.machine.hash(), how)
         carried = self.metadata.cost
@@ -117,7 +133,13 @@ class Model:
 
     def _fits_inline(self) -> bool:
         """Whether the model may run on the event loop's thread: one lane, one core, and runs too short to feel."""
-        if self.cost is None or self.lane_count > 1 or self.settings.threads > 1 or self.machine.cores() >= 2:
+        if (
+            self.seam != Seam()
+            or self.cost is None
+            or self.lane_count > 1
+            or self.settings.threads > 1
+            or self.machine.cores() >= 2
+        ):
             return False
         return fits_inline(self.cost.prior, self.policy.max_batch, self.settings.p95 or BUDGET_S)
 
@@ -152,3 +174,12 @@ class Model:
                 "costs_from": self.cost_source,
             },
         }
+
+
+def _opened(source: Path | Adapted, settings: Settings) -> tuple[Loaded, Task]:
+    """What runs, and how its outputs become answers."""
+    if isinstance(source, Adapted):
+        return source, AsTheyAre()
+    options = SessionOptions(threads=settings.threads, providers=provider_names(settings.provider))
+    runner = load_runner(source, options)
+    return runner, task_of(runner.metadata, {port.name: port.shape for port in runner.outputs})

@@ -138,7 +138,7 @@ def _predict(info: ApiInfo) -> Data:
         }
         content["multipart/form-data"] = {"schema": _object({"file": files}, ["file"])}
     answers = {"schema": {"oneOf": [_ref("Predictions"), _ref("Prediction")]}}
-    if (answer := example_answer(info.metadata)) is not None:
+    if not contract.reworded and (answer := example_answer(info.metadata)) is not None:
         answers["example"] = {"predictions": [answer]}
     headers = {
         "Server-Timing": {"description": "Milliseconds: decode, queue, infer.", "schema": _STRING},
@@ -247,11 +247,13 @@ def _schemas(info: ApiInfo) -> Data:
 
 
 def _flat(info: ApiInfo) -> bool:
-    return info.contract.shape is not None and prod(info.contract.shape) > 1
+    return not info.contract.own and info.contract.shape is not None and prod(info.contract.shape) > 1
 
 
 def _item(info: ApiInfo) -> Data:
     contract = info.contract
+    if contract.own:
+        return {"description": "Whatever this application's `decode` takes."}
     ways: list[Data] = []
     if contract.pictures:
         ways.append(
@@ -286,6 +288,8 @@ def _nested(shape: Sequence[int | None], dtype: str) -> Data:
 
 
 def _prediction(info: ApiInfo) -> Data:
+    if info.contract.reworded:
+        return {"description": "Whatever this application's `finish` makes of an answer."}
     labels = info.metadata.labels
     label: Data = {"type": "string"}
     if 0 < len(labels) <= _LABELS_LISTED:

@@ -30,15 +30,18 @@ from onbudget.core.queue import Group
 from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
+from onbudget.serve.adapted import Adapted
 from onbudget.serve.exchange import EMPTY, Head, Refusal, Request, Response, as_json, refusal
 from onbudget.serve.gate import Gate
+from onbudget.serve.items import Parsed
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
 from onbudget.serve.models import Model
 from onbudget.serve.polls import Polls
+from onbudget.serve.seam import Seam
 from onbudget.serve.settings import Settings
 from onbudget.serve.status import Status
-from onbudget.serve.wire import Parsed, answer, parse
+from onbudget.serve.wire import answer, parse
 
 log = logging.getLogger("onbudget")
 clock = time.monotonic
@@ -59,8 +62,9 @@ class Call:
 class Service:
     """One model behind `predict`, `health`, `ready` and `metrics`."""
 
-    def __init__(self, path: Path, settings: Settings | None = None) -> None:
-        self.path = path
+    def __init__(self, source: Path | Adapted, settings: Settings | None = None, seam: Seam | None = None) -> None:
+        self._source = source  # a model's file, or a Python classifier
+        self._seam = seam
         self.settings = settings or Settings()
         self.state = "loading"
         self.error: OnbudgetError | None = None
@@ -82,23 +86,34 @@ class Service:
     def start(self) -> asyncio.Task[None]:
         """Load in the background; the task ends when the model is ready, or raises why it can't be served.
 
-        Once a life: a second call returns the same task. A service that was stopped begins another life.
+        Once a life: a second call returns the same task. A service that was stopped begins another life, and so does
+        one whose event loop was closed without a stop.
         """
-        if self.state == "stopped":
+        if self.state == "stopped" or self.orphaned:
+            if self.model is not None and self.state != "stopped":
+                self._open.clear()  # that loop's callers ended with it
+                self.model.lanes.stop(timeout=0)
             self.state, self.error, self.model, self._drain_by, self._starting = "loading", None, None, None, None
             self._gate, self._status = None, Status(self.metrics.live)
+            self._expiry, self._expires = None, math.inf
         if self._starting is None:
             self._loop = asyncio.get_running_loop()
             self._starting = self._loop.create_task(self._start())
         return self._starting
 
+    @property
+    def orphaned(self) -> bool:
+        """Whether the event loop that it lived on is closed: nobody stops an application that is mounted in another."""
+        return self._loop is not None and self._loop.is_closed()
+
     async def _start(self) -> None:
         assert self._loop is not None
         try:
-            model = await asyncio.to_thread(Model, self.path, self.settings)
+            model = await asyncio.to_thread(Model, self._source, self.settings, self._seam)
         except Exception as error:
             self.state = "failed"
-            self.error = error if isinstance(error, OnbudgetError) else BundleError(f"{self.path}: {told(error)}")
+            name = getattr(self._source, "path", self._source)
+            self.error = error if isinstance(error, OnbudgetError) else BundleError(f"{name}: {told(error)}")
             raise
         if self.state != "loading":  # told to stop meanwhile
             return

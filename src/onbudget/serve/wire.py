@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -26,41 +25,17 @@ from onbudget.engine.headers import TYPES
 from onbudget.engine.images import probe
 from onbudget.serve.contract import Contract
 from onbudget.serve.exchange import JSON, Head, Request, Response
+from onbudget.serve.items import ARRAYS, BASE64, OWN, PHOTO, PICTURE, ROW, Parsed, where
 from onbudget.serve.multipart import parse_form
 from onbudget.serve.settings import Settings
 
 MAX_TOP = 1000
 PHOTO_PIXELS = 300_000  # some 3 ms of decoding
 
-# How a payload becomes a row: the lane looks this word up.
-BASE64 = "base64"  # str, or a view of bytes: base64 of exactly one row
-ROW = "row"  # bytes: exactly one row
-PICTURE = "picture"  # bytes: an encoded picture whose header was read
-PHOTO = "photo"  # the same, so large that its decoding takes milliseconds
-ARRAYS = "arrays"  # tuple of arrays, one an input
-
 _PLAIN_GAP = re.compile(rb'"[ \t\r\n]*(?:(,)[ \t\r\n]*"|\][ \t\r\n]*\}[ \t\r\n]*\Z)')  # to the next item, or to the end
 
 
-@dataclass(slots=True)
-class Parsed:
-    """A request's items as (kind, data, bucket key); `single`: the caller sent one thing and gets one answer back.
-
-    `name` is what the items are called in messages: the JSON field, the form field, or the one picture.
-    """
-
-    items: list[tuple[str, Any, Hashable]]
-    name: str
-    single: bool = False
-    top: int = 0
-
-
 Reader = Callable[[bytes, dict[bytes, bytes], Contract, Settings], Parsed]
-
-
-def where(name: str, index: int) -> str:
-    """An item named from both ends: the eighth is `item 8 (tiles[7])`."""
-    return f"item {index + 1} ({name}[{index}])"
 
 
 def parse(request: Request, contract: Contract, settings: Settings) -> Parsed:
@@ -88,7 +63,10 @@ def _reading(head: Head, contract: Contract, settings: Settings) -> tuple[Reader
     if encoding not in (b"", b"identity"):
         raise WrongType(f"content-encoding {encoding.decode('latin-1')!r} is not accepted; send the body uncompressed")
     name = kind.decode("latin-1").lower()
-    reader = _READERS.get(name) or _READERS.get(name.split("/")[0] + "/*")
+    readers = _OWN_READERS if contract.own else _READERS
+    reader = readers.get(name) or readers.get(name.split("/")[0] + "/*") or readers.get("*")
+    if name == "application/x-www-form-urlencoded":  # what curl says of a body when nobody said otherwise
+        reader = None
     if reader is None or (reader is _read_picture and not _accepted(name, contract, settings)):
         raise WrongType(_accepted_types(name, contract, settings))
     return reader, options
@@ -96,8 +74,15 @@ def _reading(head: Head, contract: Contract, settings: Settings) -> tuple[Reader
 
 def answer(parsed: Parsed, answers: list[Any], timing: bytes) -> Response:
     """The answers in the shape that the request asked for; `timing` is the Server-Timing header's value."""
-    body = msgspec.json.encode(answers[0] if parsed.single else {"predictions": answers})
+    body = msgspec.json.encode(answers[0] if parsed.single else {"predictions": answers}, enc_hook=_plain_value)
     return Response(200, body, [JSON, (b"server-timing", timing)])
+
+
+def _plain_value(value: Any) -> Any:
+    """numpy's values in an answer that the application's own code made."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _accepted(name: str, contract: Contract, settings: Settings) -> bool:
@@ -164,15 +149,17 @@ def _read_json(body: bytes, options: dict[bytes, bytes], contract: Contract, set
         if len(items) != size:
             raise BadContent(f"{given[0]!r} has {len(items)} numbers, but one item has {size}")
         parsed.single = True
-        parsed.items.append(_array_item(items, contract, given[0]))
+        parsed.items.append(array_item(items, contract, given[0]))
         return parsed
     if len(items) > settings.max_items:
         raise BadContent(f"{len(items)} items are too many: the limit is {settings.max_items} a request (--max-items)")
     for index, item in enumerate(items):
-        if isinstance(item, str) and contract.dtype.kind != "O":
+        if contract.own:
+            parsed.items.append(_own_item(item, contract))
+        elif isinstance(item, str) and contract.dtype.kind != "O":
             parsed.items.append(_text_item(item, contract, settings, partial(where, given[0], index)))
         else:
-            parsed.items.append(_array_item(item, contract, where(given[0], index)))
+            parsed.items.append(array_item(item, contract, where(given[0], index)))
     return parsed
 
 
@@ -207,7 +194,7 @@ def _plain_rows(body: bytes, contract: Contract, most: int) -> Parsed | None:
 
 def _flat_size(items: list[Any], contract: Contract) -> int:
     """How many numbers one item has, where the list holds bare numbers (one flat item); 0 where it holds items."""
-    if contract.shape is None or not items or not isinstance(items[0], int | float):
+    if contract.own or contract.shape is None or not items or not isinstance(items[0], int | float):
         return 0
     size = prod(contract.shape)
     return size if size > 1 else 0
@@ -244,7 +231,7 @@ def _unbase64(item: str, place: Callable[[], str]) -> bytes:
         raise BadContent(f"{place()}: not valid base64: {error}") from error
 
 
-def _array_item(item: Any, contract: Contract, place: str) -> tuple[str, Any, Hashable]:
+def array_item(item: Any, contract: Contract, place: str) -> tuple[str, Any, Hashable]:
     """Nested numbers (one input), or an object of them by input name, → arrays of the model's dtypes."""
     names = [port.name for port in contract.inputs]
     if isinstance(item, dict):
@@ -363,7 +350,7 @@ def _read_picture(body: bytes, options: dict[bytes, bytes], contract: Contract, 
 
 
 def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
-    if not contract.pictures:
+    if not (contract.pictures or contract.own):
         raise WrongType(_accepted_types("multipart/form-data", contract, settings))
     boundary = options.get(b"boundary", b"")
     if not boundary:
@@ -372,6 +359,8 @@ def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     other = [part.name for part in parts if part.name != "file"]
     if other:
         raise BadContent(f"unknown form field {_shown(other[0])}; pictures go into the field 'file', one part each")
+    if contract.own:
+        return Parsed([_own_item(part.data, contract) for part in parts], "file", single=len(parts) == 1)
     for index, part in enumerate(parts):
         kind = part.content_type
         if kind not in ("", "application/octet-stream") and not _accepted(kind, contract, settings):
@@ -380,9 +369,20 @@ def _read_form(body: bytes, options: dict[bytes, bytes], contract: Contract, set
     return Parsed(items, "file", single=len(items) == 1)
 
 
+def _own_item(item: Any, contract: Contract) -> tuple[str, Any, Hashable]:
+    """For the application's own `decode`. Where its arrays may differ in shape, each item is a bucket of its own."""
+    return OWN, item, None if contract.stacks else object()
+
+
+def _read_whole(body: bytes, options: dict[bytes, bytes], contract: Contract, settings: Settings) -> Parsed:
+    return Parsed([_own_item(body, contract)], "body", single=True)
+
+
 _READERS: dict[str, Reader] = {
     "application/json": _read_json,
     "application/octet-stream": _read_octet,
     "image/*": _read_picture,
     "multipart/form-data": _read_form,
 }
+# With the application's own `decode`: a body of any other type is one item, as bytes.
+_OWN_READERS: dict[str, Reader] = {"application/json": _read_json, "multipart/form-data": _read_form, "*": _read_whole}
