@@ -84,9 +84,6 @@ def _reading(head: Head, contract: Contract, settings: Settings) -> tuple[Reader
     """Who reads a body of this content type, and the type's options."""
     declared = head.values.get(b"content-type")
     kind, options = parse_options_header(declared) if declared else (b"application/json", {})
-    encoding = head.values.get(b"content-encoding", b"")
-    if encoding not in (b"", b"identity"):
-        raise WrongType(f"content-encoding {encoding.decode('latin-1')!r} is not accepted; send the body uncompressed")
     name = kind.decode("latin-1").lower()
     reader = _READERS.get(name) or _READERS.get(name.split("/")[0] + "/*")
     if reader is None or (reader is _read_picture and not _accepted(name, contract, settings)):
