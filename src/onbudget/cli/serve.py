@@ -46,7 +46,7 @@ def _say_who(settings: Settings) -> None:
 
     keys = asked(settings, os.environ)
     if keys:
-        _say("an API key is asked for, but by /health and /ready")
+        _say("callers need an API key, but for /health and /ready")
     if settings.uds or settings.host in ("127.0.0.1", "localhost", "::1"):
         return
     if not keys:

@@ -70,8 +70,8 @@ def _make_room(path: Path) -> None:
             except OSError as error:
                 raise UsageError(f"--uds {path}: the stale socket can't be replaced: {error.strerror}") from error
             return
-        except TimeoutError:
-            pass  # a server whose backlog is full is one
+        except (BlockingIOError, TimeoutError):
+            pass  # a server that is too busy to let us in is one
         except OSError as error:
             raise UsageError(f"--uds {path}: a socket is there that can't be asked: {error.strerror}") from error
     raise UsageError(f"--uds {path}: another server listens there; stop it or choose another path")

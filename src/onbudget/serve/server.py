@@ -12,9 +12,11 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,13 +29,14 @@ from onbudget.serve.app import Front
 from onbudget.serve.cors import Origins
 from onbudget.serve.door import Door
 from onbudget.serve.guarded import Guarded
-from onbudget.serve.listen import Listener
+from onbudget.serve.listen import BACKLOG, Listener
 from onbudget.serve.protocol import Protocol
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 from onbudget.serve.tls import tls
 
 log = logging.getLogger("onbudget")
+GOODBYE = 2.0  # seconds that a TLS connection may take to say that it ends, what is still to be sent included
 
 
 class _Server(uvicorn.Server):
@@ -63,6 +66,28 @@ class _Server(uvicorn.Server):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)  # a second one needs no loop that still turns
         self._loop.call_soon_threadsafe(self._end)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn's, but that TLS gets times of ours: it would wait a minute for a handshake, and half a one for a
+        goodbye that a client in a pool of idle connections never says.
+        """
+        config = self.config
+        if config.ssl is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        kind: Any = config.http_protocol_class  # a class, now that it is loaded
+        make = partial(kind, config, self.server_state, self.lifespan.state)
+        for one in sockets or []:
+            server = await asyncio.get_running_loop().create_server(
+                make,
+                sock=one,
+                ssl=config.ssl,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=self._service.settings.client_timeout,
+                ssl_shutdown_timeout=GOODBYE,
+            )
+            self.servers.append(server)
 
     def _handle_reload(self, sig: int, frame: FrameType | None) -> None:
         assert self._loop is not None
