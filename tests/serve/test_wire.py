@@ -354,13 +354,6 @@ def test_refusals_name_what_is_wrong(
     assert type(told.value) is error
 
 
-def test_compressed_bodies_are_refused_by_name() -> None:
-    """A gzip body is 415 and not a confusing parse error."""
-    request = Request(Head([(b"content-encoding", b"gzip")]), b"x", 0.0)
-    with pytest.raises(WrongType, match="gzip"):
-        parse(request, TILES, SETTINGS)
-
-
 def test_float_rows_in_base64_are_checked_before_the_queue() -> None:
     """NaN and values out of the recipe's range are 422 whichever way they come."""
     good = np.zeros(6, np.float32)

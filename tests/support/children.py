@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+_URL = re.compile(r"^(https?(?:\+unix)?://\S+?(?::(\d+))?)\s.*\n", re.MULTILINE)
 
 
 class Child:
@@ -28,12 +31,12 @@ class Child:
     def ready(self) -> Child:
         """Wait for the line that says where it listens."""
         end = time.monotonic() + 60
-        while "http://" not in self.log or "\n" not in self.log:
+        while (found := _URL.search(self.log)) is None:
             assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.log}"
             assert time.monotonic() < end, f"not ready after 60 s: {self.log}"
             time.sleep(0.02)
-        self.url = self.log[self.log.index("http://") :].split()[0]
-        self.port = int(self.url.rsplit(":", 1)[1])
+        self.url = found[1]
+        self.port = int(found[2] or 0)
         return self
 
     def end(self, sig: int = signal.SIGTERM) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,26 @@ def _greet(service: Service, url: str) -> None:
     )
     if model.contract.why_alone:
         _say(f"served one at a time: {model.contract.why_alone}")
-    if settings.host not in ("127.0.0.1", "localhost", "::1"):
-        _say(f"listening on {settings.host}: other machines can reach it, and there is no authentication")
+    _say_who(settings)
+    if settings.uds:
+        _say(f"try: curl --unix-socket {settings.uds} http://localhost/ready    stop: Ctrl-C")
+        return
     _say(f"pages: {url}/docs  {url}/health  {url}/ready  {url}/status  {url}/metrics    stop: Ctrl-C")
+
+
+def _say_who(settings: Settings) -> None:
+    """Who can reach it, where that is more than this machine."""
+    from onbudget.serve.access import asked
+
+    keys = asked(settings, os.environ)
+    if keys:
+        _say("callers need an API key, but for /health and /ready")
+    if settings.uds or settings.host in ("127.0.0.1", "localhost", "::1"):
+        return
+    if not keys:
+        _say(f"listening on {settings.host}: other machines can reach it, and there is no authentication")
+    elif not settings.tls_cert:
+        _say(f"listening on {settings.host} without TLS: keys and bodies can be read on the way (--tls-cert)")
 
 
 def _read(ctx: click.Context, _: click.Parameter, path: Path | None) -> tuple[Path, Plan] | None:
@@ -58,6 +76,7 @@ Examples:
   onbudget serve served.onnx --p95 20ms            a bundle, with its budget
   onbudget serve served.onnx --plan plan.json      as a plan says; flags and the environment win over it
   onbudget serve model.onnx --port 0 --lanes 1     any .onnx as tensors, on a free port
+  onbudget serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --api-key-file keys.txt
 """,
 )
 @click.argument("path", required=False, type=click.Path(path_type=Path))

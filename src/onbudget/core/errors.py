@@ -13,6 +13,7 @@
     ├── Infeasible            13      no configuration holds the budget; names the nearest that one would
     └── RequestError                  one request's own fault or fate; carries an HTTP status
         ├── NotParseable      400     the body is not what its type says
+        ├── Unauthorized      401     no API key, or one that is not among the server's
         ├── UnknownModel      404     no such model or version
         ├── SlowClient        408     the body did not arrive in time
         ├── TooLarge          413     over a stated limit
@@ -105,12 +106,13 @@ class RequestError(OnbudgetError):
     """One request's own fault or fate.
 
     `status` is the HTTP status; `detail` is what the caller reads; `retry_after_s`, where it is set, is seconds until
-    another try makes sense; `reason` is a word for metrics and for the body of a refusal.
+    another try makes sense; `reason` is a word for metrics and for the body of a refusal; `headers` go with the answer.
     """
 
     status: ClassVar[int] = 500
     reason: str | None = None
     retry_after_s: float | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     @property
     def detail(self) -> str:
@@ -123,6 +125,14 @@ class NotParseable(RequestError):
 
     status = 400
     code = "not-parseable"
+
+
+class Unauthorized(RequestError):
+    """No API key, or one that is not among the server's; never says which keys there are."""
+
+    status = 401
+    code = "unauthorized"
+    headers = ((b"www-authenticate", b'Bearer realm="onbudget"'),)
 
 
 class UnknownModel(RequestError):

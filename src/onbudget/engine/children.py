@@ -20,6 +20,8 @@ from onbudget.core.errors import TargetError
 START_S = 60.0  # a cold disk and a busy machine; 1 s is usual
 STOP_S = 10.0
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+# A plan, and how others reach a server: a child is reached by us, over plain HTTP.
+_NOT_THEIRS = ("ONBUDGET_PLAN", "ONBUDGET_API_KEY", "ONBUDGET_TLS_", "ONBUDGET_UDS", "ONBUDGET_ROOT_PATH")
 
 
 class Server:
@@ -36,7 +38,7 @@ class Server:
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=self._said,
-            env={name: value for name, value in os.environ.items() if name != "ONBUDGET_PLAN"},  # it is not theirs
+            env={name: value for name, value in os.environ.items() if not name.startswith(_NOT_THEIRS)},
             start_new_session=True,  # Ctrl-C is ours to pass on
             preexec_fn=_end_with_parent(),
         )

@@ -20,7 +20,9 @@ from onbudget.core.errors import RequestError, SlowClient
 from onbudget.core.queue import Group
 from onbudget.serve.adapted import adapt
 from onbudget.serve.batcher import MicroBatcher
+from onbudget.serve.door import guard, route
 from onbudget.serve.exchange import Head, Request, Response, as_json, refusal
+from onbudget.serve.inflate import Inflater, inflater
 from onbudget.serve.seam import Seam
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
@@ -150,19 +152,26 @@ class Endpoints:
         for name, value in scope["headers"]:
             if name == b"content-length" and value.isdigit():
                 check_size(int(value))
+        packed = inflater(scope["headers"], self.service.settings.max_body, check_size)
         try:
             message = await exchange.receive()
-            if not message.get("more_body") and message["type"] == "http.request":
+            if packed is None and not message.get("more_body") and message["type"] == "http.request":
                 body: bytes = message["body"]
                 check_size(len(body))
                 return body
             chunks: list[bytes] = []
             size = 0
             while message["type"] == "http.request":
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
+                piece = message.get("body", b"")
+                size += len(piece)
                 check_size(size)
+                if packed is None:
+                    chunks.append(piece)
+                else:
+                    await self._unpack(packed, piece, chunks)
                 if not message.get("more_body"):
+                    if packed is not None:
+                        packed.end()
                     return b"".join(chunks)
                 message = await exchange.receive()
             raise _Gone
@@ -172,6 +181,11 @@ class Endpoints:
             exchange.task.uncancel()
             allowed = self.service.settings.client_timeout
             raise SlowClient(f"the body did not arrive within {allowed:g} s (--client-timeout)") from None
+
+    async def _unpack(self, packed: Inflater, piece: bytes, chunks: list[bytes]) -> None:
+        for step in packed.feed(piece):
+            chunks.append(step)
+            await asyncio.sleep(0)  # everybody else's turn
 
     def _sweep(self) -> None:
         """Expire requests whose body does not come; watch for hang-ups those that have waited long enough to matter."""
@@ -292,6 +306,8 @@ def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
     for path in endpoints.table:
         app.router.routes.append(Route(path, endpoint=_Route(endpoints, path), methods=None))
     add_docs(app, service)
+    if own_life:  # else the door is around `Front`
+        guard(app, service)
     return app
 
 
@@ -307,8 +323,9 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            if scope["path"] in self.endpoints.table:
-                await self.endpoints.dispatch(scope["path"], scope, receive, send)
+            path = route(scope)
+            if path in self.endpoints.table:
+                await self.endpoints.dispatch(path, scope, receive, send)
                 return
             await (await self._framework())(scope, receive, send)
         elif kind == "lifespan":

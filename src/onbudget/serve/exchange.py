@@ -107,7 +107,7 @@ def as_json(status: int, value: object, *headers: tuple[bytes, bytes]) -> Respon
 def refusal(error: RequestError) -> Response:
     """An error as its answer: `detail`, and for refusals the reason and when to come back."""
     value: dict[str, object] = {"detail": error.detail}
-    headers: list[tuple[bytes, bytes]] = []
+    headers = list(error.headers)
     if error.reason is not None:
         value["reason"] = error.reason
     if error.retry_after_s is not None:

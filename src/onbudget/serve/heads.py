@@ -17,7 +17,7 @@ from onbudget.serve.exchange import Head
 BEGINS = b"POST /predict"
 LONGEST = 2048  # bytes of a head that is worth keeping
 MOST = 64  # heads; callers that make theirs unique would fill any number of them
-_END = b"\r\n\r\n"
+END = b"\r\n\r\n"
 # What proxies and tracers set anew for each request. Group 1 is the length, 2 the id that we answer with.
 _DIFFERS = re.compile(
     rb"\r\n(?:content-length: ?([0-9]{1,12})|x-request-id: ?([!-~]{1,200})"
@@ -40,8 +40,8 @@ def look(data: bytes) -> Seen | None:
     """The whole head that `data` begins with, of a `POST /predict` that tells its length; None for all others."""
     if not data.startswith(BEGINS):
         return None
-    end = data.find(_END, 0, LONGEST) + len(_END)
-    if end < len(_END):
+    end = data.find(END, 0, LONGEST) + len(END)
+    if end < len(END):
         return None
     length, request_id, begin = -1, None, 0
     key = b""

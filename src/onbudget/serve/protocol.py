@@ -184,10 +184,17 @@ class Protocol(HttpToolsProtocol):
         head = Head(self.headers, query)
         self.expect_100_continue = head.values.get(b"expect", b"").lower() == b"100-continue"
         seen, self._seen = self._seen, None
-        if not (path == b"/predict" and method == b"POST" and self._idles()):
+        if path == b"/predict" and method == b"POST" and self._idles():
+            self._quickly(head, seen)
+        else:
+            self._slowly()
+
+    def _quickly(self, head: Head, seen: Seen | None) -> None:
+        """The head of a `POST /predict` before which nobody is."""
+        if b"content-encoding" in head.values:  # the app unpacks it in steps, so that nobody else waits for all of it
             self._slowly()
             return
-        keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         if seen is not None:
             self.heads.learn(seen, head, keep_alive)
         fast = Fast(head, head.values.get(b"x-request-id"), keep_alive)
@@ -291,7 +298,7 @@ class Protocol(HttpToolsProtocol):
         fast, self._fast = self._fast, None
         if fast is None or self.transport.is_closing():
             return
-        defaults = self._told()
+        defaults = self._told(fast.head)
         if shared is not None and shared.below is defaults:
             head, tail = shared.sent
         else:
@@ -313,7 +320,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
         self.on_response_complete()
 
-    def _told(self) -> bytes:
+    def _told(self, head: Head) -> bytes:
         """The headers of every answer; uvicorn makes a new list of them every second."""
         known, told = self._defaults
         headers = self.server_state.default_headers

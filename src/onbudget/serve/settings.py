@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from onbudget.core import units
 from onbudget.core.errors import UsageError
 from onbudget.core.options import option
+from onbudget.serve.cors import parse_origin
 
 FORMATS = ("jpeg", "png", "webp")
 
@@ -40,6 +42,12 @@ def _port(text: str) -> int:
     if not text.isdigit() or int(text) > 65535:
         raise UsageError(f"{text!r} is not a port: a number from 0 (any free one) to 65535")
     return int(text)
+
+
+def _prefix(text: str) -> str:
+    if text and not re.fullmatch(r"(/[\w.~-]+)+", text, re.ASCII):
+        raise UsageError(f"{text!r} is not a prefix; write it like /model, without a slash at its end")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +102,33 @@ class Settings:
     drain_timeout: float = option(
         "30s", "At the end: how long accepted requests may take.", parse=units.seconds, metavar="DURATION"
     )
+    # ---- who reaches it, and how: `tls`, `listen`, `access`, `cors` ----
+    tls_cert: str = option("", "Speak TLS with this certificate (PEM, with its chain).", metavar="FILE")
+    tls_key: str = option("", "The certificate's private key (PEM).", metavar="FILE")
+    tls_key_password_file: str = option(
+        "", "The private key's password, in a file; or in ONBUDGET_TLS_KEY_PASSWORD.", metavar="FILE"
+    )
+    api_key_file: str = option(
+        "", "Ask for an API key, one of this file's lines; or of ONBUDGET_API_KEYS.", metavar="FILE"
+    )
+    cors_origin: tuple[str, ...] = option(
+        (),
+        "Let pages of this origin, such as https://app.example.com, call; may be given again.",
+        parse=parse_origin,
+        metavar="ORIGIN",
+        multiple=True,
+    )
+    uds: str = option("", "Listen on this Unix socket instead of --host and --port.", metavar="PATH")
+    root_path: str = option(
+        "", "The prefix that a proxy in front takes off, such as /model.", parse=_prefix, metavar="PATH"
+    )
 
     def __post_init__(self) -> None:
         """UsageError for options that need each other."""
+        if bool(self.tls_cert) != bool(self.tls_key):
+            there, gone = ("--tls-cert", "--tls-key") if self.tls_cert else ("--tls-key", "--tls-cert")
+            raise UsageError(f"{there} alone is not enough for TLS: add {gone} FILE")
+        if self.tls_key_password_file and not self.tls_key:
+            raise UsageError("--tls-key-password-file is the password of --tls-key, which is not given")
         if self.policy == "deadline" and self.p95 is None:
             raise UsageError("--policy deadline holds a budget, so it needs one: add --p95 20ms")

@@ -59,9 +59,6 @@ def _reading(head: Head, contract: Contract, settings: Settings) -> tuple[Reader
     """Who reads a body of this content type, and the type's options."""
     declared = head.values.get(b"content-type")
     kind, options = parse_options_header(declared) if declared else (b"application/json", {})
-    encoding = head.values.get(b"content-encoding", b"")
-    if encoding not in (b"", b"identity"):
-        raise WrongType(f"content-encoding {encoding.decode('latin-1')!r} is not accepted; send the body uncompressed")
     name = kind.decode("latin-1").lower()
     readers = _OWN_READERS if contract.own else _READERS
     reader = readers.get(name) or readers.get(name.split("/")[0] + "/*") or readers.get("*")
