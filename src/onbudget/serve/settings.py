@@ -94,6 +94,10 @@ class Settings:
     drain_timeout: float = option(
         "30s", "At the end: how long accepted requests may take.", parse=units.seconds, metavar="DURATION"
     )
+    # what it says of itself
+    log_format: str = option(
+        "text", "text: sentences; json: one JSON object a line, uvicorn's words too.", choices=("text", "json")
+    )
 
     def __post_init__(self) -> None:
         """UsageError for options that need each other."""
