@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onbudget.cli import config
 from onbudget.cli.config import KINDS, as_text, as_toml, line_of
-from onbudget.cli.main import VERBS, main
+from onbudget.cli.main import VERBS, cli, main
+from onbudget.cli.options import settings
 from onbudget.core.plan import Candidate, Configuration, Plan
+from onbudget.engine.children import Server
 from onbudget.engine.machine import Machine
 from onbudget.engine.plans import write_plan
 
@@ -79,7 +84,13 @@ def test_a_file_wins_over_a_plan(run: Run, tmp_path: Path) -> None:
     assert (told["lanes"], told["max_batch"]) == ("1  # onbudget.toml:3", "4  # plan")
 
 
-@pytest.mark.parametrize("verb", VERBS)
+def configured() -> list[str]:
+    """The verbs that have settings."""
+    commands = {verb: cli.get_command(click.Context(cli), verb) for verb in VERBS}
+    return [verb for verb, command in commands.items() if command is not None and settings(command)]
+
+
+@pytest.mark.parametrize("verb", configured())
 def test_what_is_printed_can_be_fed_back(run: Run, verb: str) -> None:
     """The printed TOML settles every option of every verb to the same value, and names the file as its source."""
     code, out, _ = run(verb, "--print-config")
@@ -163,6 +174,30 @@ def test_another_verbs_mistake_does_not_stop_this_one(run: Run) -> None:
     write("[load]\nnonsense = 1\n[serve]\nport = 7\n")
     assert lines(run("serve", "--print-config")[1])["port"] == "7  # onbudget.toml:4"
     assert run("load", "--print-config")[0] == 2
+
+
+def test_a_server_that_we_start_ourselves_is_told_by_flags_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A measurement is of the server that was asked for: neither a file nor the environment makes another of it."""
+    monkeypatch.chdir(tmp_path)
+    write("[serve]\nlanes = 3\n")
+    monkeypatch.setenv("ONBUDGET_THREADS", "3")
+    monkeypatch.setenv("ONBUDGET_LOG_FORMAT", "json")
+    with Server("it", ("onbudget", "serve", "--max-batch", "3", "--print-config")) as server:
+        assert server.wait() == 0
+        told = lines(server.said)
+    assert told.pop("max_batch") == "3  # flag"
+    assert all(rest.endswith("# default") for rest in told.values())
+
+
+def test_a_stream_that_has_no_form_for_a_letter_gets_another(tmp_path: Path) -> None:
+    """A result with × or ≤ ends in a question mark rather than in a traceback, where a pipe is ASCII or cp1252."""
+    command = [sys.executable, "-m", "onbudget", "load", "--print-config", "--data", "2×3"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'data = "2?3"  # flag' in done.stdout
 
 
 def test_secrets_are_not_printed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from onbudget.cli.config import NAME, Config, as_text, as_toml, read_config
 from onbudget.core.errors import UsageError
 
 _CONFIG = "onbudget.config"  # where the context keeps the file that was read
-_FILES = ("FILE", "PATH", "DIR|BUNDLE")  # what a shell completes as names of files
+_FILES = ("FILE", "DIR|BUNDLE")  # what a shell completes as names of files
 
 
 class Parsed(click.ParamType[Any]):
