@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,15 +52,23 @@ def _clean() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(mine)}
 
 
-def smoke(python: str, wheel: Path, folder: Path) -> str:
-    """Install `wheel` in a new venv in `folder`, serve, ask, end → a line that says what it ran on.
+def lowest() -> str:
+    """Pins for pip: the oldest version of each dependency that pyproject.toml says is enough."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds = [re.match(r"([\w-]+)>=([\d.]+)", one) for one in project["dependencies"]]
+    assert all(bounds), project["dependencies"]
+    return "".join(f"{bound[1]}=={bound[2]}\n" for bound in bounds if bound)
+
+
+def smoke(python: str, wheel: Path, folder: Path, pins: Path = ROOT / "constraints.txt") -> str:
+    """Install `wheel` with `pins` in a new venv in `folder`, serve, ask, end → a line that says what it ran on.
 
     RuntimeError with the last words of what went wrong.
     """
     _run([python, "-m", "venv", str(folder / "venv")], folder)
     scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     pip = [str(scripts / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    _run([*pip, "-c", str(ROOT / "constraints.txt"), str(wheel)], folder)
+    _run([*pip, "-c", str(pins), str(wheel)], folder)
     shutil.copy(ROOT / "scripts" / "smoke.py", folder)
     return _run([str(scripts / "python"), "smoke.py"], folder)
 

@@ -55,10 +55,9 @@ class Setting(click.Option):
         try:
             return super().type_cast_value(ctx, value)
         except click.BadParameter as error:
-            config: Config | None = ctx.meta.get(_CONFIG)
-            if config is None or not self._from_file(ctx):
+            where = self._place(ctx)
+            if where is None:
                 raise
-            where = config.where(_verb(ctx), self.key)
             raise UsageError(f"{where}: {self.key}: {error.message}") from error
 
     @property
@@ -67,10 +66,13 @@ class Setting(click.Option):
         assert self.name is not None
         return self.name
 
-    def _from_file(self, ctx: click.Context) -> bool:
+    def _place(self, ctx: click.Context) -> str | None:
+        """`file:line` where its value stands; None where it is not a file's."""
         config: Config | None = ctx.meta.get(_CONFIG)
-        from_map = ctx.get_parameter_source(self.key) is ParameterSource.DEFAULT_MAP
-        return from_map and config is not None and self.key in config.tables.get(_verb(ctx), {})
+        if config is None or ctx.get_parameter_source(self.key) is not ParameterSource.DEFAULT_MAP:
+            return None
+        verb = _verb(ctx)
+        return config.where(verb, self.key) if self.key in config.tables.get(verb, {}) else None
 
     def origin(self, ctx: click.Context) -> str:
         """Where its value came from."""
@@ -80,8 +82,7 @@ class Setting(click.Option):
         if source is ParameterSource.ENVIRONMENT:
             return f"env {self.envvar}"
         if source is ParameterSource.DEFAULT_MAP:
-            config: Config | None = ctx.meta.get(_CONFIG)
-            return config.where(_verb(ctx), self.key) if config is not None and self._from_file(ctx) else "plan"
+            return self._place(ctx) or "plan"
         return "default"
 
     def line(self, ctx: click.Context) -> str:

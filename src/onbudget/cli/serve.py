@@ -99,28 +99,33 @@ def command(settings: Settings, path: Path | None, plan: tuple[Path, Plan] | Non
     """Serve a bundle, or any .onnx as tensors, over HTTP with dynamic batching. Without PATH: the embedded bundle."""
     from onbudget.serve.server import serve
 
-    notes = [f"settings from {read}"] if (read := read_from(click.get_current_context())) else []
+    read = read_from(click.get_current_context())
     if path is None:
         from onbudget.engine.embedded import bundle_path
 
         path = bundle_path()
-    if settings.log_format == "text":
-        for note in notes:
-            _say(note)
-        for warning in _doubts(plan, path):
-            show.warn(warning)
-        return serve(path, settings, _greet)
+    if settings.log_format == "json":
+        return _in_json(path, settings, plan, read)
+    if read:
+        _say(f"settings from {read}")
+    for doubt in _doubts(plan, path):
+        show.warn(doubt)
+    return serve(path, settings, _greet)
 
+
+def _in_json(path: Path, settings: Settings, plan: tuple[Path, Plan] | None, read: Path | None) -> int:
+    """The same with all that is said as records, the error that ends it too."""
     from onbudget.serve.logs import LOG, use_json
+    from onbudget.serve.server import serve
 
     use_json()
     try:
-        for note in notes:
-            LOG.info(note)
-        for warning in _doubts(plan, path):
-            LOG.warning(warning)
+        if read:
+            LOG.info("settings read", extra={"file": str(read)})
+        for doubt in _doubts(plan, path):
+            LOG.warning(doubt)
         return serve(path, settings, _record)
-    except OnbudgetError as error:  # as main() does, as a record
+    except OnbudgetError as error:  # as main() does
         LOG.error(str(error), extra={"code": error.code, "exit_code": error.exit_code})
         return error.exit_code
 
