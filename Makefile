@@ -20,7 +20,7 @@ endif
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format wheel wheel-test reference figures constraints clean
+.PHONY: help demo test test-slow lint format wheel wheel-test pythons reference figures constraints clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -50,6 +50,9 @@ wheel: $(VENV)/.made ## build dist/onbudget-….whl
 
 wheel-test: wheel ## install the wheel in an empty venv away from here and run its demo
 	bash scripts/wheel_test.sh
+
+pythons: wheel ## install the wheel in an empty venv of each Python ≥ 3.11 of this machine, and serve with it
+	$(PY) scripts/pythons.py dist/onbudget-*.whl
 
 reference: $(VENV)/.tests ## write docs/reference anew from the code
 	$(PY) scripts/make_reference.py

@@ -1,4 +1,4 @@
-"""Write docs/reference from the code: the verbs with their options, and the tree of errors. `make reference`.
+"""Write docs/reference from the code: verbs with their options, settings, the tree of errors. `make reference`.
 
 A test renders the same pages and compares, so that a reference is never out of date.
 """
@@ -13,7 +13,9 @@ from pathlib import Path
 
 import click
 
+from onbudget.cli.config import as_toml
 from onbudget.cli.main import VERBS, cli
+from onbudget.cli.options import settings
 from onbudget.core import errors
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -55,14 +57,18 @@ def _verb(name: str, command: click.Command) -> Iterator[str]:
     yield f"## onbudget {name}\n"
     yield inspect.cleandoc(command.help or "") + "\n"
     yield f"```text\nonbudget {name} {' '.join(command.collect_usage_pieces(ctx))}\n```\n"
+    yield from _options(command, ctx)
+    if command.epilog:
+        yield from _epilog(inspect.cleandoc(command.epilog))
+
+
+def _options(command: click.Command, ctx: click.Context) -> Iterator[str]:
     yield "| option | default | environment | what it does |\n|---|---|---|---|"
     for option in command.params:
         if isinstance(option, click.Option):
             environment = f"`{option.envvar}`" if option.envvar else ""
             yield f"| {_flags(option, ctx)} | {_default(option)} | {environment} | {_cell(option.help or '')} |"
     yield ""
-    if command.epilog:
-        yield from _epilog(inspect.cleandoc(command.epilog))
 
 
 def _epilog(text: str) -> Iterator[str]:
@@ -78,12 +84,56 @@ def _epilog(text: str) -> Iterator[str]:
 def cli_page() -> str:
     """Every verb: what it does, its options with default and environment name, its examples."""
     ctx = click.Context(cli, info_name="onbudget")
-    parts = [MADE, "# Commands\n", "A flag wins over its environment variable, which wins over the default.\n"]
+    parts = [
+        MADE,
+        "# Commands\n",
+        "A flag wins over its environment variable, which wins over [onbudget.toml](config.md) and the default.\n",
+    ]
     parts += ["| exit code | meaning |\n|---|---|", *(f"| {code} | {what} |" for code, what in EXIT_CODES.items()), ""]
+    parts += ["## onbudget\n", *_options(cli, ctx)]
     for name in VERBS:
         command = cli.get_command(ctx, name)
         assert command is not None, name
         parts += _verb(name, command)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+TAKES = {  # what a file may have, by an option's kind
+    "bool": "`true` or `false`",
+    "text": "text",
+    "whole": "whole number",
+    "number": "number",
+    "any": "number or text",
+    "list": "list of texts",
+    "commas": "text or list",
+}
+
+
+def config_page() -> str:
+    """Every key of onbudget.toml: its flag, its environment name, what it takes, its default and its meaning."""
+    ctx = click.Context(cli, info_name="onbudget")
+    parts = [MADE, "# Settings\n"]
+    parts += [
+        "What may stand in `onbudget.toml`, one table a command; [how to configure](../howto/configure.md) says how it "
+        "is found and who wins. Text is in quotes, as after the flag; `onbudget COMMAND --print-config` prints what is "
+        "in force.\n"
+    ]
+    for name in VERBS:
+        command = cli.get_command(ctx, name)
+        assert command is not None, name
+        verb = click.Context(command, info_name=name)
+        parts += [
+            f"## [{name}]\n",
+            "| key | flag | environment | in a file | default | meaning |\n|---|---|---|---|---|---|",
+        ]
+        for key, option in settings(command).items():
+            meaning = _cell(option.help or "") + (" Never printed." if option.secret else "")
+            default = "" if option.told in (None, "", ()) else f"`{as_toml(option.told, option.kind)}`"
+            names = (f"`{key}`", _flags(option, verb), f"`{option.envvar}`")
+            takes = "text" if option.metavar in ("DURATION", "RATE") else TAKES[option.kind]  # a unit is needed
+            cells = (*names, takes, default, meaning)
+            parts.append(f"| {' | '.join(cells)} |")
+        parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -108,7 +158,7 @@ def errors_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "errors.md": errors_page}
+PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "config.md": config_page, "errors.md": errors_page}
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.message
 import email.parser
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ from tests.support.children import Child
 
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src" / "onbudget"
+PYTHONS = runpy.run_path(str(ROOT / "scripts" / "pythons.py"))
 
 
 def _imported(importtime: str) -> set[str]:
@@ -106,3 +108,18 @@ def test_without_extras_the_wheel_asks_for_neither_onnx_nor_torch(wheel: zipfile
     assert not plain & {"onnx", "onnxscript", "torch"}
     assert "torch" not in everything
     assert "onnx" in everything
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a package index may be slow; on a quiet machine it takes half a minute
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_an_installed_wheel_serves_on_every_python_here(version: str, wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """In an empty venv, without extras: the embedded model answers, and neither onnx nor torch is there (smoke.py)."""
+    found = PYTHONS["pythons"]()
+    python = found.get(tuple(map(int, version.split("."))))
+    if python is None:
+        pytest.skip(f"this machine has no Python {version}")
+    assert wheel.filename is not None
+    said = PYTHONS["smoke"](python, Path(wheel.filename), tmp_path)
+    assert said.startswith(f"Python {version}.")
+    assert said.endswith("2 tiles answered")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -145,3 +147,12 @@ def test_random_bytes_are_no_traceback(
             damaged[at] = rng.integers(0, 256)
         (tmp_path / "d.onnx").write_bytes(bytes(damaged))
         assert run(monkeypatch, tmp_path / "d.onnx") in (0, 1, 12)
+
+
+def test_a_pipe_without_a_form_for_a_letter_gets_a_question_mark(tmp_path: Path) -> None:
+    """A table with × ends as a table, not in a traceback, where a pipe is ASCII or Windows' cp1252."""
+    command = [sys.executable, "-m", "onbudget", "check", str(file(tmp_path / "m.onnx")), "--max-batch", "2"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert b"x: float32 N?4" in done.stdout

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from onbudget import __version__
 from onbudget.core.errors import OnbudgetError
@@ -21,6 +23,9 @@ VERBS = {
     "serve": ("onbudget.cli.serve", "Serve a bundle or any .onnx over HTTP with dynamic batching."),
     "load": ("onbudget.cli.load", "An open-loop load test that can't lie."),
 }
+
+
+_COMPLETE = "_ONBUDGET_COMPLETE"  # how a shell asks what could come next; click's own protocol
 
 
 class _Verbs(click.Group):
@@ -40,10 +45,14 @@ class _Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name, help=text) for name, (_, text) in VERBS.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        if args and args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
             import difflib
 
             near = difflib.get_close_matches(args[0], VERBS, n=1)
@@ -52,10 +61,26 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _complete(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is not None and not ctx.resilient_parsing:
+        kind = get_completion_class(shell)
+        assert kind is not None  # a click.Choice
+        click.echo(kind(ctx.command, {}, "onbudget", _COMPLETE).source())
+        ctx.exit()
+
+
 @click.command(
     cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Start with:  onbudget demo",
+)
+@click.option(
+    "--completion",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    callback=_complete,
+    is_eager=True,
+    expose_value=False,
+    help='Print what completes words in this shell; for bash:  eval "$(onbudget --completion bash)"',
 )
 @click.version_option(__version__, prog_name="onbudget")
 def cli() -> None:
@@ -64,8 +89,10 @@ def cli() -> None:
 
 def main() -> None:
     """The console script: a user's mistake is one sentence and an exit code, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, or LANG=C, may have no form for our ≤ and ×
+        sys.stdout.reconfigure(errors="replace")
     try:
-        code = cli(standalone_mode=False)
+        code = cli(standalone_mode=False, complete_var=_COMPLETE)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -16,11 +16,13 @@ def option(
     choices: Sequence[str] = (),
     multiple: bool = False,
     flag: str | None = None,
+    secret: bool = False,
 ) -> Any:
     """A struct field that is also an option.
 
     `default` is text where `parse` is given ("20ms"), as a person would type it; it is parsed like one. `flag` is the
-    flag's name where it differs from the field's; `multiple` collects a tuple. A bool field becomes `--x/--no-x`.
+    flag's name where it differs from the field's; `multiple` collects a tuple. A bool field becomes `--x/--no-x`. The
+    value of a `secret` one is never shown.
     """
     told = {
         "help": help,
@@ -29,6 +31,7 @@ def option(
         "choices": tuple(choices),
         "multiple": multiple,
         "flag": flag,
+        "secret": secret,
         "default": default,
     }
     value = parse(default) if parse and isinstance(default, str) else default

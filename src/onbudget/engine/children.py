@@ -13,15 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 
-from onbudget.core.errors import TargetError
+from onbudget.core.errors import TargetError, UsageError
 
 START_S = 60.0  # a cold disk and a busy machine; 1 s is usual
 STOP_S = 10.0
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
-# A plan, and how others reach a server: a child is reached by us, over plain HTTP.
-_NOT_THEIRS = ("ONBUDGET_PLAN", "ONBUDGET_API_KEY", "ONBUDGET_TLS_", "ONBUDGET_UDS", "ONBUDGET_ROOT_PATH")
 
 
 class Server:
@@ -32,16 +31,18 @@ class Server:
 
     def __init__(self, name: str, arguments: Sequence[str], cores: Collection[int] = ()) -> None:
         self.name = name
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own modules
-            [sys.executable, "-P", "-m", *arguments],  # -P: no module of the current folder comes between
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
-            env={name: value for name, value in os.environ.items() if not name.startswith(_NOT_THEIRS)},
-            start_new_session=True,  # Ctrl-C is ours to pass on
-            preexec_fn=_end_with_parent(),
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix="onbudget-", ignore_cleanup_errors=True)
+        self._said = Path(self._folder.name, "said")
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own modules
+                [sys.executable, "-P", "-m", *arguments],  # -P: no module of the current folder comes between
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is ours to pass on
+                preexec_fn=_end_with_parent(),
+            )
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(self._process.pid, cores)  # before it has counted its CPUs
 
@@ -53,8 +54,7 @@ class Server:
     @property
     def said(self) -> str:
         """All that it wrote so far."""
-        file = self._said.fileno()
-        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+        return self._said.read_bytes().decode(errors="replace")
 
     def url(self) -> str:
         """Wait until it listens → its address. TargetError where it ends before, with its last words."""
@@ -83,7 +83,7 @@ class Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._said.close()
+        self._folder.cleanup()
 
     def __enter__(self) -> Server:
         return self
@@ -92,6 +92,12 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _environment() -> dict[str, str]:
+    """Ours without our settings: a child is told all of its own, or it would not be the server that was asked for."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ONBUDGET_")}
+    return ours | {"ONBUDGET_CONFIG": os.devnull}  # nor does a file in this folder count
 
 
 def _end_with_parent() -> Callable[[], object] | None:
@@ -109,6 +115,20 @@ def split_cores(count: int = 1) -> tuple[frozenset[int], frozenset[int]]:
     if len(cores) <= count:
         return frozenset(), frozenset()
     return frozenset(cores[-count:]), frozenset(cores[:-count])
+
+
+def asked_cores(count: int) -> tuple[frozenset[int], frozenset[int]]:
+    """`split_cores` for a `--cores` that a person gave, 0 being all; UsageError where so many can't be set apart."""
+    from onbudget.engine.machine import Machine
+
+    if not count or count == (allowed := Machine.read().threads()):
+        return frozenset(), frozenset()
+    if not hasattr(os, "sched_setaffinity"):
+        raise UsageError(f"--cores {count}: {sys.platform} does not let a program choose its cores; leave it out")
+    server, others = split_cores(count)
+    if not server:
+        raise UsageError(f"--cores {count}: this process may use {allowed}, so give fewer")
+    return server, others
 
 
 @contextlib.contextmanager

@@ -243,7 +243,7 @@ def _failure(attempts: list[_Attempt], options: ExportOptions, warnings: list[st
     noise = "".join(f"# {attempt.exporter}\n{attempt.heard.text}\n" for attempt in attempts if attempt.heard.text)
     if noise and any(isinstance(fault, ExportFailed) for fault in faults):
         log = _log(options)
-        log.write_text(noise)
+        log.write_text(noise, encoding="utf-8")
         kept.append(f"what PyTorch said is in {log}")
     told = "\n".join(f"  {attempt.exporter}: {attempt.fault}" for attempt in attempts)
     tail = "".join(f"\n  {line}" for line in kept)

@@ -96,6 +96,7 @@ class LoadOptions:
         parse=parse_header,
         metavar="'K: V'",
         multiple=True,
+        secret=True,
     )
 
     def headers(self) -> list[tuple[str, str]]:

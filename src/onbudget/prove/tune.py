@@ -27,7 +27,7 @@ from onbudget.core.overheads import ENOUGH, Overheads, usual
 from onbudget.core.plan import POLICIES, Candidate, Plan
 from onbudget.core.profile import Profile
 from onbudget.core.traffic import Floats
-from onbudget.engine.children import on_cores, split_cores
+from onbudget.engine.children import asked_cores, on_cores
 from onbudget.engine.machine import Machine
 from onbudget.prove.finals import QUIETEST, Finalist, play
 from onbudget.prove.load import LoadOptions, plan
@@ -276,9 +276,7 @@ def tune(paths: Sequence[Path], options: TuneOptions, say: Say, notes: list[str]
     if options.p95 is None:
         raise UsageError("tune holds a budget, so it needs one: add --p95 20ms")
     began, started = time.monotonic(), datetime.now(UTC)
-    cores, ours = split_cores(options.cores) if options.cores else (frozenset[int](), frozenset[int]())
-    if options.cores and not cores and options.cores != Machine.read().threads():
-        raise UsageError(f"--cores {options.cores}: this process may use {Machine.read().threads()}, so give fewer")
+    cores, ours = asked_cores(options.cores)
     moments, stretch = _window(options)
     demand = Demand(options.quiet, options.peak, moments)
     with on_cores(cores):

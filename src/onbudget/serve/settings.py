@@ -122,6 +122,10 @@ class Settings:
     root_path: str = option(
         "", "The prefix that a proxy in front takes off, such as /model.", parse=_prefix, metavar="PATH"
     )
+    # what it says of itself
+    log_format: str = option(
+        "text", "text: sentences; json: one JSON object a line, uvicorn's words too.", choices=("text", "json")
+    )
 
     def __post_init__(self) -> None:
         """UsageError for options that need each other."""
