@@ -139,7 +139,7 @@ def _replaced(line: int, text: str) -> list[str]:
 
 
 DAMAGED = [
-    ([], "run is cut short: its header is missing"),
+    ([], "run is empty: a record begins with its header"),
     (written()[:-1], "run is cut short: its summary is missing"),
     (written()[:1], "its summary is missing"),
     (_replaced(0, "{"), "run, line 1: not JSON"),

@@ -55,6 +55,8 @@ class Stub(asyncio.Protocol):
             self.data = self.data[end + 4 + length :]
             if head.startswith(b"get /ready"):
                 self.transport.write(whole(b"200 OK", READY))
+            elif head.startswith(b"get /metrics"):
+                self.transport.write(whole(b"404 Not Found", b"{}"))
             elif head.startswith(b"post /echo"):
                 self.transport.write(whole(b"200 OK", body))
             else:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 import re
-import shutil
-import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +14,8 @@ from onbudget.core.pick import Loads
 from onbudget.core.plan import Candidate, Configuration, Plan, Trial
 from onbudget.core.profile import Point
 from onbudget.prove.page import page
+from tests.support.browser import look
+from tests.support.html import Read, loads_nothing
 
 CHOSEN, SECOND, SLOW = Configuration(2, 1, 8), Configuration(1, 2, 16, "greedy"), Configuration(1, 1, 4)
 BUSY = "this machine was busy"
@@ -61,56 +56,6 @@ LIMIT = replace(
         replace(c, predicted=None, measured=None, measured_limit=1100.0 if c.trials else None) for c in CANDIDATES
     ),
 )
-VOID = {"meta", "link", "br"}
-
-
-class Read(HTMLParser):
-    """Tags as they nest, scripts and styles, rows of the tables, and all text that is shown."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.inline: list[tuple[str, dict[str, str | None], str]] = []
-        self.rows: list[tuple[str, list[str]]] = []
-        self.shown = ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len(dict(attrs)) == len(attrs)
-        self.tags.append((tag, dict(attrs)))
-        if tag in ("script", "style"):
-            self.inline.append((tag, dict(attrs), ""))
-        if tag == "tr":
-            self.rows.append((dict(attrs)["class"] if attrs else "", []))
-        if tag in ("td", "th"):
-            self.rows[-1][1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("script", "style"):
-            tag, attrs, before = self.inline[-1]
-            self.inline[-1] = (tag, attrs, before + data)
-            return
-        self.shown += data
-        if self.open and self.open[-1] in ("td", "th"):
-            self.rows[-1][1][-1] += data
-
-    def data(self) -> Any:
-        """What the charts are drawn from."""
-        (text,) = [text for _, attrs, text in self.inline if attrs.get("id") == "charts"]
-        return json.loads(text)
-
-    def row(self, start: str) -> tuple[str, list[str]]:
-        """The only row that begins with this."""
-        (found,) = [row for row in self.rows if row[1][0] == start]
-        return found
 
 
 def test_the_head_says_what_was_chosen_for_what_and_where() -> None:
@@ -240,24 +185,10 @@ def test_times_far_over_the_budget_make_the_scale_logarithmic(p95_s: float, scal
 
 @pytest.mark.parametrize("plan", [PLAN, LIMIT, replace(PLAN, trace="monday.txt")], ids=["loads", "limit", "trace"])
 def test_it_is_one_file_that_loads_nothing(plan: Plan) -> None:
-    """No address but in uPlot's licence comments, no attribute that fetches; the policy allows just what is inside."""
+    """Nothing but its own scripts and styles is allowed or asked for, and no address is in it."""
     text = page(plan)
-    read = Read(text)
-    outside = re.sub(r"/\*!.*?\*/", "", text, flags=re.DOTALL)
-    assert "The MIT License" in text
-    assert "://" not in outside
-    assert not re.search(r"@import|url\(", outside)
-    fetching = [
-        (tag, name) for tag, attrs in read.tags for name in attrs if name in ("src", "href", "srcset", "action")
-    ]
-    assert fetching == [("link", "href")]  # the empty icon
-    (policy,) = [attrs["content"] for _, attrs in read.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
-    assert policy is not None
-    assert policy.startswith("default-src 'none'; ")
-    for tag, attrs, inside in read.inline:
-        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
-        assert (f"'sha256-{digest}'" in policy) == (attrs.get("type") != "application/json"), tag
-    assert "unsafe" not in policy
+    loads_nothing(text)
+    assert "://" not in re.sub(r"/\*!.*?\*/", "", text, flags=re.DOTALL)
 
 
 def test_a_trace_is_told_by_its_name() -> None:
@@ -299,12 +230,11 @@ def test_a_plan_of_the_first_version_has_a_page() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="looks at the page in chromium, where there is one")
+@pytest.mark.slow
+@pytest.mark.needs("chromium")
 def test_a_browser_draws_it(tmp_path: Path) -> None:
     """Three charts, and not one complaint: the policy lets our scripts run and nothing else is asked for."""
     (tmp_path / "tune.html").write_text(page(PLAN))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    command = ["chromium", *flags, "--enable-logging=stderr", "--dump-dom", (tmp_path / "tune.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    assert "CONSOLE" not in done.stderr
-    assert done.stdout.count("<canvas") == 3
+    drawn, complaints = look(tmp_path / "tune.html")
+    assert complaints == ""
+    assert drawn.count("<canvas") == 3

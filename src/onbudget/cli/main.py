@@ -22,6 +22,7 @@ VERBS = {
     "tune": ("onbudget.cli.tune", "Find the configuration that holds a budget on this machine, and prove it live."),
     "serve": ("onbudget.cli.serve", "Serve a bundle or any .onnx over HTTP with dynamic batching."),
     "load": ("onbudget.cli.load", "An open-loop load test that can't lie."),
+    "report": ("onbudget.cli.report", "Load tests as one page: charts, verdicts, cautions; several compared."),
 }
 
 

@@ -116,6 +116,18 @@ def quantile_interval(ordered: Floats, q: float, n: float, t: float) -> Interval
     )
 
 
+def difference(before: float, where: Interval, after: float, there: Interval) -> Interval:
+    """Where `after - before` lies, from where each of two that were measured apart lies, at the same confidence.
+
+    MOVER (Zou & Donner, Statistics in Medicine 27, 2008; of two shares with Wilson's intervals it is Newcombe's method
+    10): halves are added as squares, each side with those that it is made of, so that lopsided intervals stay lopsided.
+    """
+    found = after - before
+    low = found - math.hypot(max(0.0, after - there.low), max(0.0, where.high - before))
+    high = found + math.hypot(max(0.0, there.high - after), max(0.0, before - where.low))
+    return Interval(low, high)
+
+
 def trend(values: npt.NDArray[Any]) -> float:
     """Kendall's rank test for a trend, in standard deviations: positive where values rise. 0 where all are equal."""
     n = len(values)

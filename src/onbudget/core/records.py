@@ -10,7 +10,8 @@ schema by name, reads every older one, and ignores keys that it does not know.
     {"summary":{…},"ending":{…}}
 
 `due_s` counts from the start; the other times count from that moment, so that the fourth column *is* the latency that a
-user would have seen. A null never happened; status 0 is no answer, and the word says why.
+user would have seen. A null never happened; status 0 is no answer, and the word says why. Hits stand in the order in
+which they were due, so that a file that was cut short still tells all of what was due before its cut.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ class Ending:
     `partial` where somebody stopped it; `connections` were opened; `held` requests had to wait for one because all that
     were allowed were open; `resent` went out again because the server had closed an idle connection under them.
     `cpu_s` is what the generator used and `starved` the share of its time in which it wanted a CPU and got none; None
-    where the system does not tell.
+    where the system does not tell. `batches` is what the server counted meanwhile of its model's runs, warm-up included
+    and whoever asked: {"runs": …, "items": …, "sizes": [[least, most, runs], …]}, a `most` of None having no end; None
+    where the server does not tell.
     """
 
     seconds: float
@@ -143,43 +146,61 @@ class Ending:
     resent: int = 0
     cpu_s: float = 0.0
     starved: float | None = None
+    batches: dict[str, Any] | None = None
 
 
 def lines(header: Header, hits: Hits, ending: Ending, summary: dict[str, Any]) -> Iterator[str]:
     """The record's lines, without line ends."""
     yield _json({"schema": SCHEMA, "kind": KIND, **dataclasses.asdict(header), "columns": list(COLUMNS)})
     words = [f"{o.status},{_json(o.word)}" if o.word else str(o.status) for o in hits.outcomes]
-    columns = (hits.due.tolist(), hits.lag.tolist(), hits.sent.tolist(), hits.done.tolist(), hits.outcome.tolist())
+    # up to the next microsecond: what came after a budget of whole ones must not have met it when it is read again
+    done = np.ceil(hits.done * 1e6 - 1e-4) / 1e6
+    columns = (hits.due.tolist(), hits.lag.tolist(), hits.sent.tolist(), done.tolist(), hits.outcome.tolist())
     for due, lag, sent, done, outcome in zip(*columns, strict=True):
         yield f"[{due:.6f},{_time(lag)},{_time(sent)},{_time(done)},{words[outcome]}]"
     yield _json({"summary": summary, "ending": dataclasses.asdict(ending)})
 
 
-def parse(texts: Iterable[str], name: str) -> tuple[Header, Hits, Ending]:
-    """Read a record back; RecordError names the line for damage, and a newer schema by its number."""
+def parse(texts: Iterable[str], name: str, cut: list[str] | None = None) -> tuple[Header, Hits, Ending]:
+    """Read a record back; RecordError names the line for damage, and a newer schema by its number.
+
+    A record whose end is missing is damaged, except where `cut` is given: a sentence is added to it, and what the file
+    still tells comes back as a partial run.
+    """
     header: Header | None = None
     ending: Ending | None = None
     outcomes: dict[Outcome, int] = {}
     rows: list[tuple[float, float, float, float]] = []
     codes: list[int] = []
-    for number, text in enumerate(texts, 1):
+    numbered = enumerate(texts, 1)
+    for number, text in numbered:
         where = f"{name}, line {number}"
         if header is None:
             header = _header(text, name)
             continue
-        value = _loads(text, where)
         if ending is not None:
             raise RecordError(f"{where}: something follows the summary, which is the last line")
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if cut is not None and next(numbered, None) is None:
+                break  # the last line is half a line
+            raise RecordError(f"{where}: not JSON: {error}") from error
         if isinstance(value, dict):
-            ending = _fill(Ending, value.get("ending"), where)
+            ending = _ending(value, where)
             continue
         row, outcome = _hit(value, where)
         if rows and row[0] < rows[-1][0]:
             raise RecordError(f"{where}: a hit that was due before the one above it")
         rows.append(row)
         codes.append(outcomes.setdefault(outcome, len(outcomes)))
-    if header is None or ending is None:
-        raise RecordError(f"{name} is cut short: its {'header' if header is None else 'summary'} is missing")
+    if header is None:
+        raise RecordError(f"{name} is empty: a record begins with its header")
+    if ending is None:
+        if cut is None or not rows:
+            raise RecordError(f"{name} is cut short: its summary is missing")
+        ending = Ending(seconds=rows[-1][0], partial=True)
+        cut.append(f"{name} is cut short: {len(rows)} requests, due in {ending.seconds:.3g} s, are left of it")
     due, lag, sent, done = np.array(rows, np.float64).reshape(-1, 4).T
     return header, Hits(due, lag, sent, done, np.array(codes, np.int16), tuple(outcomes)), ending
 
@@ -192,16 +213,12 @@ def _time(value: float) -> str:
     return f"{value:.6f}" if math.isfinite(value) else "null"
 
 
-def _loads(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{where}: not JSON: {error}") from error
-
-
 def _header(text: str, name: str) -> Header:
     where = f"{name}, line 1"
-    value = _loads(text, where)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{where}: not JSON, so it is no record of `onbudget load -o`: {error}") from error
     if not isinstance(value, dict) or value.get("kind") != KIND:
         raise RecordError(f'{name} is not the record of a load test (its first line has no "kind": "{KIND}")')
     schema = value.get("schema")
@@ -233,6 +250,24 @@ def _fill(kind: type[T], value: Any, where: str) -> T:
         return kind(**{key: told for key, told in value.items() if key in known})
     except TypeError as error:
         raise RecordError(f"{where}: damaged: {str(error).rpartition('() ')[2]}") from error
+
+
+def _ending(value: dict[str, Any], where: str) -> Ending:
+    ending = _fill(Ending, value.get("ending"), where)
+    told: Any = ending.batches
+    if told is not None and not (isinstance(told, dict) and _are_batches(told)):
+        raise RecordError(f"{where}: damaged: batches must be runs, items and sizes, not {str(told)[:60]}")
+    return ending
+
+
+def _are_batches(told: dict[str, Any]) -> bool:
+    sizes = told.get("sizes")
+    return (
+        all(_is_number(told.get(name)) for name in ("runs", "items"))
+        and isinstance(sizes, list)
+        and all(isinstance(one, list) and len(one) == 3 and all(map(_is_number, (one[0], one[2]))) for one in sizes)
+        and all(most is None or _is_number(most) for _, most, _ in sizes)
+    )
 
 
 def _hit(value: Any, where: str) -> tuple[tuple[float, float, float, float], Outcome]:

@@ -48,6 +48,14 @@ def per_second(text: str) -> float:
     return number * _PER_SECOND[unit[1:]]
 
 
+def share(text: str) -> float:
+    """A share of one from its percents (`10%`, `0.5 %`); UsageError without the sign, or for more than all."""
+    number, unit = _split(text, "a share", "10% or 0.5%")
+    if unit != "%" or number > 100:
+        raise UsageError(f"{text!r} is not a share: write it in percent, up to 100%, as in 10% or 0.5%")
+    return number / 100
+
+
 def size(text: str) -> int:
     """Bytes from a size (`4MB`, `512KiB`, `1000`)."""
     number, unit = _split(text, "a size", "4MB, 512KiB or 1000")

@@ -1,4 +1,4 @@
-"""What a plan's charts show, as data for `web/plan/plan.js`, which draws it without knowing what it is.
+"""What a plan's charts show, as data for `web/page/charts.js`, which draws it without knowing what it is.
 
 A chart has `lines` (x and y), `points` on them (y from low to high; hollow where nothing is concluded), marks `across`
 at a y and `upright` at an x. Times are in ms, as plain numbers; None is a time without bound.

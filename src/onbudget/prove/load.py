@@ -23,7 +23,7 @@ from onbudget import __version__
 from onbudget.core.errors import TargetError, UsageError
 from onbudget.core.records import Ending, Header, Hits
 from onbudget.core.summary import Summary, summarise
-from onbudget.prove import payloads
+from onbudget.prove import batches, payloads
 from onbudget.prove.arrivals import Schedule, constant, poisson, trace
 from onbudget.prove.client import Target, ask, parse_target, resolve
 from onbudget.prove.generator import Generator, Progress
@@ -87,8 +87,12 @@ async def run_load_async(options: LoadOptions, on_progress: OnProgress | None = 
         on_progress=on_progress,
     )
     header = _header(options, target, schedule, sent, model)
+    before = await batches.told(target, address, options.headers()) if model is not None else None
     with _interruptible(generator):
         hits, ending = await generator.run()
+    if before is not None:
+        ran = batches.since(before, await batches.told(target, address, options.headers()))
+        ending = dataclasses.replace(ending, batches=ran)
     return Run(header, hits, ending)
 
 

@@ -1,29 +1,19 @@
 """A plan as one HTML file to look at: what was chosen, why, and how far it can be believed. It loads nothing.
 
-Rules of this file. All that is said is plain HTML; the charts (`prove.curves`) say it again for the eye and need
-JavaScript. What comes from the plan passes `_text`, or is JSON without `<`. A measured p95 has its count beside it.
+The rules of `prove.tags` hold; the charts are `prove.curves`'. A measured p95 has its count beside it.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
-import html
-import json
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from onbudget.core.plan import Candidate, Plan, Trial
 from onbudget.core.units import show_rate, show_seconds
 from onbudget.prove.curves import charts, named, shapes
+from onbudget.prove.tags import NONE, cards, document, figure, more, notes, percent, table, text, time
 
-_WEB = Path(__file__).resolve().parents[1] / "web"
-_NONE = "–"
-_CLASSES = {"met": "met", "held": "met", "missed": "missed", "predicted to fit": "", "predicted to miss": ""}
-_TEXTS = ("configuration", "policy", "model", "verdict", "lanes × threads", "of", "note")  # columns of no numbers
 _CAPTIONS = {
     "capacity": "p95 by rate: predicted (lines) and measured by load tests (points; the bar is where the true p95 is, "
     "95\u00a0% sure). Hollow points conclude nothing: undecided, void or in doubt.",
@@ -33,31 +23,17 @@ _CAPTIONS = {
 
 
 def page(plan: Plan, file: str = "plan.json") -> str:
-    """The whole file: styles, scripts and data inside, nothing from elsewhere. `file` is the plan's own."""
+    """The whole file. `file` is the plan's own."""
     drawn = charts(plan)
-    style = _asset("uplot/uPlot.min.css.gz") + "\n" + _asset("plan/plan.css")
-    licence = f"/*! {_asset('uplot/LICENSE')} */\n"
-    scripts = [licence + _asset("uplot/uPlot.iife.min.js.gz"), _asset("plan/plan.js")]
-    data = json.dumps(drawn, allow_nan=False).replace("<", "\\u003c")
-    allowed = f"style-src {_hash(style)}; script-src {' '.join(map(_hash, scripts))}; img-src data:"
-    made = [
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-        '<meta http-equiv="Content-Security-Policy" '
-        f"content=\"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'\">",
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">',
-        f"<title>{_text(plan.model)}: plan for p95 ≤ {show_seconds(plan.p95_s)}</title>",
-        f"<style>{style}</style></head>\n<body>",
+    body = [
         *_head(plan, file),
         *_notes(plan),
         *_curves(plan, list(drawn)),
         *_configurations(plan),
         *_tests(plan),
         *_costs(plan, list(drawn)),
-        f'<script type="application/json" id="charts">{data}</script>',
-        *(f"<script>{script}</script>" for script in scripts),
-        "</body></html>\n",
     ]
-    return "\n".join(made).encode("utf-8", "replace").decode()  # a file's name may be no text
+    return document(f"{plan.model}: plan for p95 ≤ {show_seconds(plan.p95_s)}", body, drawn)
 
 
 # ---- what was chosen -------------------------------------------------------------------------------------------------
@@ -69,18 +45,14 @@ def _head(plan: Plan, file: str) -> Iterator[str]:
     machine += [f"quota {facts['quota']:g} cores" if facts.get("quota") else "no quota"]
     machine += [f"onnxruntime {facts['onnxruntime']}" if facts.get("onnxruntime") else "", facts.get("system")]
     what = "the lowest p95" if plan.choice.predicted or plan.choice.measured else "the highest rate"
-    cards = "".join(
-        f'<div><dt>{_text(name)}</dt><dd class="value">{_text(value)}</dd><dd>{_text(more)}</dd></div>'
-        for name, value, more in _cards(plan)
-    )
-    yield f'<header><p class="kind">A plan by {_text(plan.made_by)}</p><h1>{_text(_headline(plan))}</h1>'
-    yield f'<p class="lead">Chosen: <strong>{_text(plan.chosen)}</strong>, for {what} among {len(plan.candidates)} '
-    yield f'configurations.</p><dl class="facts">{cards}</dl>'
+    yield f'<header><p class="kind">A plan by {text(plan.made_by)}</p><h1>{text(_headline(plan))}</h1>'
+    yield f'<p class="lead">Chosen: <strong>{text(plan.chosen)}</strong>, for {what} among {len(plan.candidates)} '
+    yield f"configurations.</p>{cards(_cards(plan))}"
     command = f"onbudget serve {shlex.quote(plan.model)} --plan {shlex.quote(file)}"
-    yield f"<p>Next:</p><pre><code>{_text(command)}</code></pre>"
-    yield f'<p class="aside">{_text(plan.model)}, sha256 <code>{_text(plan.sha256[:12])}</code>…<br>'
-    yield f"{_text(', '.join(str(one) for one in machine if one))}<br>"
-    yield f"{_text(when)}, took {show_seconds(plan.seconds)}</p></header>"
+    yield f"<p>Next:</p><pre><code>{text(command)}</code></pre>"
+    yield f'<p class="aside">{text(plan.model)}, sha256 <code>{text(plan.sha256[:12])}</code>…<br>'
+    yield f"{text(', '.join(str(one) for one in machine if one))}<br>"
+    yield f"{text(when)}, took {show_seconds(plan.seconds)}</p></header>"
 
 
 def _headline(plan: Plan) -> str:
@@ -90,7 +62,7 @@ def _headline(plan: Plan) -> str:
         side = "within" if one.measured.within(plan.p95_s) else "not within"
         if all(test.doubt or test.word == "void" for test in one.trials):
             side = "in doubt, though measured " + side
-        return f"{plan.model}: p95 {_time(one.measured.peak_s)} {where}, {side} the budget of {budget}"
+        return f"{plan.model}: p95 {time(one.measured.peak_s)} {where}, {side} the budget of {budget}"
     held = one.measured_limit
     told = f"is predicted to hold {show_rate(one.limit_rate)}" if held is None else f"held {show_rate(held)}"
     return f"{plan.model} {told} requests/s within a p95 of {budget}"
@@ -105,10 +77,10 @@ def _cards(plan: Plan) -> Iterator[tuple[str, str, str]]:
         if one.measured is not None:
             test, expected = _test_at(one, rate), getattr(one.predicted, field, None)
             count = f"of {test.offered:,} requests: {_word(test)}" if test else "measured"
-            more = f"{count} (predicted: {_time(expected)})" if expected is not None else count
-            yield f"p95 {name}", _time(getattr(one.measured, field)), more
+            told = f"{count} (predicted: {time(expected)})" if expected is not None else count
+            yield f"p95 {name}", time(getattr(one.measured, field)), told
         elif one.predicted is not None:
-            yield f"p95 {name}", _time(getattr(one.predicted, field)), "predicted"
+            yield f"p95 {name}", time(getattr(one.predicted, field)), "predicted"
     if held := one.measured_limit:
         yield (
             "holds up to, measured",
@@ -151,11 +123,7 @@ def _notes(plan: Plan) -> Iterator[str]:
             where = f"{len(tests)} load test{'s' if len(tests) > 1 else ''}: {'; '.join(tests)}"
             told.append((f"{why} ({where})", True))
     if told:
-        yield '<h2>What to know</h2><ul class="notes">'
-        for text, doubt in sorted(told, key=lambda one: not one[1]):
-            mark = ' class="doubt"><strong>In doubt:</strong> ' if doubt else ">"
-            yield f"<li{mark}{_text(text)}</li>"
-        yield "</ul>"
+        yield f"<h2>What to know</h2>{notes(told)}"
 
 
 # ---- all that was considered -----------------------------------------------------------------------------------------
@@ -194,24 +162,24 @@ def _configurations(plan: Plan) -> Iterator[str]:
     for place, one in enumerate(_ordered(plan), start=1):
         made, (verdict, fits), chosen = one.configuration, _verdict(plan, one), one is plan.choice
         row = [f"{place} ← chosen" if chosen else f"{place}", made.lanes, made.threads, made.max_batch, made.policy]
-        row += [(one.model or plan.model) if variants else _NONE, _rate(one.limit_rate)]
-        row += [_time(getattr(one.predicted, field, None)) for _, _, field in loads] + [_rate(one.measured_limit)]
+        row += [(one.model or plan.model) if variants else NONE, _rate(one.limit_rate)]
+        row += [time(getattr(one.predicted, field, None)) for _, _, field in loads] + [_rate(one.measured_limit)]
         for _, rate, field in loads:
             test = _test_at(one, rate)
-            row += [_time(getattr(one.measured, field, None)) + (f" of {test.offered:,}" if test else "")]
+            row += [time(getattr(one.measured, field, None)) + (f" of {test.offered:,}" if test else "")]
         rows.append([*row, verdict])
         classes.append("chosen" if chosen else "" if fits else "out")
-    used = [index for index in range(len(columns) + 1) if any(row[index] != _NONE for row in rows)]
+    used = [index for index in range(len(columns) + 1) if any(row[index] != NONE for row in rows)]
     columns, rows = [[*columns, "verdict"][i] for i in used], [[row[i] for i in used] for row in rows]
     yield "<h2>Configurations</h2><p>The best first, and of those that fit the measured ones first. Greyed ones are "
-    yield "not within the budget.</p>" + _table("All configurations", columns, rows, classes)
+    yield "not within the budget.</p>" + table("All configurations", columns, rows, classes)
 
 
 def _curves(plan: Plan, drawn: Sequence[str]) -> Iterator[str]:
     if "capacity" in drawn:
-        yield "<h2>How much it holds</h2>" + _figure("capacity", 440)
-    if rows := [[named(one), f"{show_rate(rate)}/s", _time(p95)] for one in plan.candidates for rate, p95 in one.curve]:
-        yield _more("The predicted curves", ["configuration", "rate", "p95, predicted"], rows)
+        yield "<h2>How much it holds</h2>" + figure("capacity", _CAPTIONS["capacity"], 440)
+    if rows := [[named(one), f"{show_rate(rate)}/s", time(p95)] for one in plan.candidates for rate, p95 in one.curve]:
+        yield more("The predicted curves", ["configuration", "rate", "p95, predicted"], rows)
 
 
 def _tests(plan: Plan) -> Iterator[str]:
@@ -219,12 +187,12 @@ def _tests(plan: Plan) -> Iterator[str]:
     rows = []
     for one in _ordered(plan):
         for test in sorted(one.trials, key=lambda test: test.rate):
-            shares = _percent(test.in_budget), _percent(test.refused)
-            seen = _time(test.p95_s), _range(test), _word(test)
+            shares = percent(test.in_budget), percent(test.refused)
+            seen = time(test.p95_s), _range(test), _word(test)
             rows.append((named(one), f"{show_rate(test.rate)}/s", f"{test.offered:,}", *shares, *seen))
     if rows:
         yield "<h2>Load tests</h2><p>Requests came as scheduled, however slow the answers were. Where more than 5 % "
-        yield "got no answer, p95 has no bound.</p>" + _table("All load tests", columns, rows)
+        yield "got no answer, p95 has no bound.</p>" + table("All load tests", columns, rows)
 
 
 def _costs(plan: Plan, drawn: Sequence[str]) -> Iterator[str]:
@@ -232,20 +200,21 @@ def _costs(plan: Plan, drawn: Sequence[str]) -> Iterator[str]:
     rows = []
     for name, points in shapes(plan).items():
         for p in points:
-            times = _time(p.median_s), _time(p.q90_s), _time(p.median_s / p.batch)
+            times = time(p.median_s), time(p.q90_s), time(p.median_s / p.batch)
             rows.append((name, p.batch, f"{p.runs:,}", *times, f"{p.items_per_s:,.0f}"))
     if rows:
-        yield f"<h2>What a run costs</h2><p>Runs of {_text(plan.model)}, timed with all lanes busy.</p>"
-        yield f'<div class="pair">{"".join(_figure(name, 300) for name in ("runs", "items") if name in drawn)}</div>'
-        yield _more("The runs", columns, rows)
+        yield f"<h2>What a run costs</h2><p>Runs of {text(plan.model)}, timed with all lanes busy.</p>"
+        made = "".join(figure(name, _CAPTIONS[name], 300) for name in ("runs", "items") if name in drawn)
+        yield f'<div class="pair">{made}</div>'
+        yield more("The runs", columns, rows)
     if (found := plan.overheads) is not None:
         beside = [
-            ("a request let in", _time(found.accept_s), f"{_percent(found.reply)} of it after its run"),
-            ("a request refused", _time(found.refuse_s), ""),
-            ("a batch", _time(found.batch_s), "what its requests share"),
+            ("a request let in", time(found.accept_s), f"{percent(found.reply)} of it after its run"),
+            ("a request refused", time(found.refuse_s), ""),
+            ("a batch", time(found.batch_s), "what its requests share"),
         ]
         yield "<h2>What requests and batches cost beside the runs</h2>"
-        yield _table("Beside the runs", ["of", "CPU time", "note"], beside)
+        yield table("Beside the runs", ["of", "CPU time", "note"], beside)
 
 
 # ---- words and tags --------------------------------------------------------------------------------------------------
@@ -255,62 +224,10 @@ def _word(test: Trial) -> str:
     return f"{test.word}, in doubt" if test.doubt and test.word != "void" else test.word
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None or math.isnan(seconds):
-        return _NONE
-    return show_seconds(seconds) if math.isfinite(seconds) else "no bound"
-
-
-def _percent(share: float) -> str:
-    """Rounded so that only all is 100 % and only none is 0 %."""
-    return f"{share * 100:.0f} %" if share in (0, 1) else f"{min(99.9, max(0.1, share * 100)):.1f} %"
-
-
 def _range(test: Trial) -> str:
     unknown = test.low_s == 0 and test.high_s == math.inf
-    return _NONE if unknown else f"{_time(test.low_s)} to {_time(test.high_s)}"
+    return NONE if unknown else f"{time(test.low_s)} to {time(test.high_s)}"
 
 
 def _rate(rate: float | None) -> str:
-    return _NONE if rate is None else f"{show_rate(rate)}/s" if rate else "none"
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value), quote=True)
-
-
-def _figure(name: str, height: int) -> str:
-    told = _text(_CAPTIONS[name])
-    plot = (
-        f'<div class="plot" id="{name}" data-height="{height}" role="img" aria-label="{told} The tables say the same.">'
-    )
-    return f"<figure><figcaption>{told}</figcaption>{plot}</div></figure>"
-
-
-def _more(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return f"<details><summary>{_text(name)} in numbers</summary>{_table(name, columns, rows)}</details>"
-
-
-def _table(name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], classes: Sequence[str] = ()) -> str:
-    """A table in a box of its own that scrolls; `classes` are the rows'."""
-    kinds = ["text" if column in _TEXTS else "" for column in columns]
-    head = "".join(f'<th scope="col" class="{kind}">{_text(c)}</th>' for kind, c in zip(kinds, columns, strict=True))
-    body = ""
-    for row, marked in zip(rows, classes or [""] * len(rows), strict=True):
-        cells = list(zip(columns, kinds, row, strict=True))
-        body += f'<tr class="{marked}">'
-        for column, kind, value in cells:
-            word = " " + _CLASSES.get(str(value), "unsure") if column == "verdict" else ""
-            body += f'<td class="{kind}{word}">{_text(value)}</td>'
-        body += "</tr>\n"
-    box = f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(name)}">'
-    return f"{box}<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
-
-
-def _asset(name: str) -> str:
-    found = (_WEB / name).read_bytes()
-    return (gzip.decompress(found) if name.endswith(".gz") else found).decode()
-
-
-def _hash(inline: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
+    return NONE if rate is None else f"{show_rate(rate)}/s" if rate else "none"

@@ -20,16 +20,16 @@ _OLD_S = 0.5  # under way for longer than this is worth a word
 
 
 def write_run(run: Run, path: Path) -> None:
-    """Write the record; UsageError where the folder does not let us."""
+    """Write the record, line by line; UsageError where the folder does not let us."""
     told = lines(run.header, run.hits, run.ending, to_json(run))
-    write_atomically(path, "".join(line + "\n" for line in told).encode())
+    write_atomically(path, ((line + "\n").encode() for line in told))
 
 
-def read_run(path: Path) -> Run:
-    """Read a record back; RecordError says what is wrong with it."""
+def read_run(path: Path, cut: list[str] | None = None) -> Run:
+    """Read a record back; RecordError says what is wrong with it. `cut` as in `core.records.parse`."""
     try:
         with path.open(encoding="utf-8") as texts:
-            return Run(*parse(texts, str(path)))
+            return Run(*parse(texts, str(path), cut))
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -108,7 +108,8 @@ def rows(run: Run) -> list[Row]:
         out += [(name, _time(getattr(due, name)), _time(getattr(send, name))) for name in ("p50", "p95", "p99")]
         if told.p95_range is not None:
             low, high = told.p95_range.low, told.p95_range.high
-            out.insert(-1, ("  95 % sure of p95", f"{_time(low)} to {_time(high)}", ""))
+            sure = f"{_time(low)} to {_time(high)}" if math.isfinite(low) else "no bound"
+            out.insert(-1, ("  95 % sure of p95", sure, ""))
         out.append(("slowest answer", _time(due.largest), _time(send.largest)))
     out += [(f"refused: {word}", f"{n}{_share(n, told.offered)}", "") for word, n in told.refused.items()]
     out += [(f"answered {word}", f"{n}{_share(n, told.offered)}", "") for word, n in told.statuses.items()]

@@ -1,4 +1,4 @@
-// Draws the charts that prove/curves.py describes, with uPlot. The tables of the page say the same without it.
+// Draws the charts that prove/curves.py and prove/series.py describe, with uPlot. The page's tables say the same without.
 "use strict";
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -11,6 +11,7 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const own = (index) => colour(`line-${index % 4}`);
+  const kind = (index) => (index + Math.floor(index / 4)) % 4; // of dashes and signs: with the colour, 16 different lines
   const show = (value) => value.toLocaleString("en", { maximumSignificantDigits: 3 });
   const known = (value) => value !== null && value !== undefined;
 
@@ -46,23 +47,32 @@
   }
 
   function scaleX(chart) {
+    if (chart.x.scale === "places") return { time: false, range: [0.4, chart.x.ticks.length + 0.6] };
     const xs = [...chart.lines.flatMap((line) => line.x), ...chart.points.map((point) => point.x)];
     const most = Math.max(...xs, ...chart.upright.map((mark) => mark.at));
+    if (chart.x.scale === "percentile") return { time: false, distr: 3, log: 10, range: [1, Math.max(most, 1.001) * 1.1] };
     if (chart.x.scale !== "log2") return { time: false, range: [0, most * 1.05] };
     return { time: false, distr: 3, log: 2, range: [Math.min(...xs) / 1.15, most * 1.15] };
   }
 
+  /** x in words: a percentile, a kind of sizes, or a number. */
+  function named(chart, x) {
+    if (!known(x)) return "";
+    if (chart.x.scale === "percentile") return `${Number((100 * (1 - 1 / x)).toPrecision(7))} %`;
+    return chart.x.ticks?.find(([at]) => at === x)?.[1] ?? show(x);
+  }
+
   // ---- what uPlot does not draw -----------------------------------------------------------------------------------
 
-  function sign(ctx, kind, x, y, r) {
+  function sign(ctx, which, x, y, r) {
     ctx.beginPath();
-    if (kind === 0) ctx.arc(x, y, r, 0, 2 * Math.PI);
-    else if (kind === 1) ctx.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
+    if (which === 0) ctx.arc(x, y, r, 0, 2 * Math.PI);
+    else if (which === 1) ctx.rect(x - r * 0.9, y - r * 0.9, r * 1.8, r * 1.8);
     else {
       ctx.moveTo(x, y - r * 1.3);
-      ctx.lineTo(x + r * 1.2, kind === 2 ? y : y + r);
-      if (kind === 2) ctx.lineTo(x, y + r * 1.3);
-      ctx.lineTo(x - r * 1.2, kind === 2 ? y : y + r);
+      ctx.lineTo(x + r * 1.2, which === 2 ? y : y + r);
+      if (which === 2) ctx.lineTo(x, y + r * 1.3);
+      ctx.lineTo(x - r * 1.2, which === 2 ? y : y + r);
       ctx.closePath();
     }
   }
@@ -74,6 +84,19 @@
     ctx.lineTo(...to);
     ctx.stroke();
     ctx.setLineDash([]);
+  }
+
+  /** Side by side at each place, with their signs' colours. */
+  function bars(ctx, chart, toX, toY) {
+    const each = ((toX(2) - toX(1)) * 0.8) / chart.lines.length;
+    const wide = Math.min(each, 48 * uPlot.pxRatio);
+    chart.lines.forEach((line, index) => {
+      ctx.fillStyle = own(index);
+      line.x.forEach((x, at) => {
+        const left = toX(x) + (index - chart.lines.length / 2) * wide;
+        ctx.fillRect(left, toY(line.y[at]), wide * 0.92, toY(0) - toY(line.y[at]));
+      });
+    });
   }
 
   function marks(plot, chart, { from, roof, top, to }) {
@@ -102,7 +125,9 @@
       stroke(ctx, [box.left, toY(roof)], [right, toY(roof)]);
       text(chart.y.unbounded, box.left, toY(top) + 4 * px);
     }
+    if (chart.bars) bars(ctx, chart, toX, toY);
     ctx.strokeStyle = colour("bad");
+    ctx.fillStyle = colour("ink");
     for (const mark of chart.across) {
       stroke(ctx, [box.left, toY(mark.at)], [right, toY(mark.at)], [9, 4]);
       text(mark.label, box.left, toY(mark.at) - 6 * px);
@@ -112,7 +137,7 @@
       ctx.strokeStyle = own(point.line);
       stroke(ctx, [x, low], [x, high]);
       for (const end of [low, high]) stroke(ctx, [x - 4 * px, end], [x + 4 * px, end]);
-      sign(ctx, point.line % 4, x, y, 4 * px);
+      sign(ctx, kind(point.line), x, y, 4 * px);
       ctx.fillStyle = point.hollow ? colour("paper") : own(point.line);
       ctx.fill();
       ctx.stroke();
@@ -127,7 +152,10 @@
     const xs = [...new Set(all)].sort((a, b) => a - b);
     const reach = extent(chart);
     const place = (y) => (y === null ? reach.top : y);
-    const value = (plot, y) => (!known(y) ? "" : y === reach.top ? "without bound" : `${show(y)} ms`);
+    const unit = chart.y.unit ?? "ms";
+    const endless = reach.to > reach.roof;
+    const value = (plot, y) =>
+      !known(y) ? "" : endless && y === reach.top ? (chart.y.unit ? chart.y.unbounded : "without bound") : `${show(y)} ${unit}`;
     const axis = (side, more) => ({
       label: side.scale === "log" ? `${side.label} (log scale)` : side.label,
       labelFont: FONT,
@@ -139,9 +167,24 @@
       values: (plot, splits) => splits.map((split) => (side === chart.y && split > reach.roof ? "" : show(split))),
       ...more,
     });
-    const stepped = (plot, index, from, to) => ticks(from, to, [1, 2, 5], 10);
+    const stepped = (plot, index, from, to) => {
+      const few = ticks(from, to, [1, 2, 5], 10);
+      return few.length > 2 ? few : ticks(from, to, [1, 1.5, 2, 3, 4, 5, 6, 8], 10);
+    };
     const doubled = (plot, index, from, to) => ticks(from, to, [1], 2);
     const every = (plot, splits) => splits;
+    const told = chart.x.ticks ?? [];
+    /** Words at their places, those left out that would run into the one before. */
+    const worded = (plot, splits) => {
+      let free = -Infinity;
+      return splits.map((split) => {
+        const [words, at] = [told.find(([x]) => x === split)?.[1] ?? "", plot.valToPos(split, "x")];
+        if (at - words.length * 3.5 < free) return "";
+        free = at + words.length * 3.5 + 6;
+        return words;
+      });
+    };
+    const places = { splits: () => told.map(([x]) => x), filter: every, values: worded };
     const options = {
       width: box.clientWidth,
       height: Number(box.dataset.height),
@@ -150,23 +193,27 @@
         y: { range: [reach.from, reach.to], ...(chart.y.scale === "log" ? { distr: 3 } : {}) },
       },
       axes: [
-        axis(chart.x, { size: 36, ...(chart.x.scale === "log2" ? { splits: doubled, filter: every } : {}) }),
-        axis(chart.y, { size: 50, ...(chart.y.scale === "log" ? { splits: stepped, filter: every } : {}) }),
+        axis(chart.x, {
+          size: 36,
+          ...(chart.x.scale === "log2" ? { splits: doubled, filter: every } : {}),
+          ...(chart.x.ticks ? places : {}),
+        }),
+        axis(chart.y, { size: 58, ...(chart.y.scale === "log" ? { splits: stepped, filter: every } : {}) }),
       ],
       series: [
-        { label: chart.x.label, value: (plot, x) => (known(x) ? show(x) : "") },
+        { label: chart.x.label, value: (plot, x) => named(chart, x) },
         ...chart.lines.map((line, index) => ({
-          label: `${SIGNS[index % 4]} ${line.label}`,
+          label: chart.points.length ? `${SIGNS[kind(index)]} ${line.label}` : line.label,
           stroke: own(index),
-          dash: DASHES[index % 4],
-          width: 2,
+          dash: DASHES[kind(index)],
+          width: chart.bars ? 0 : 2,
           spanGaps: true,
           points: { show: false },
           value,
         })),
       ],
       padding: [8 + ROW * chart.upright.length, 16, null, null],
-      legend: { markers: { width: 2, dash: (plot, index) => BORDERS[(index - 1) % 4] } },
+      legend: { markers: { width: 2, dash: (plot, index) => (chart.bars ? "solid" : BORDERS[kind(index - 1)]) } },
       cursor: { drag: { x: false, y: false }, dataIdx: (plot, series, index) => index },
       hooks: { draw: [(plot) => marks(plot, chart, reach)] },
     };
@@ -180,8 +227,27 @@
     }
   }
 
-  for (const [name, chart] of Object.entries(charts)) figures.push({ box: document.getElementById(name), chart });
+  /** The arrows move the cursor, and the legend tells the values there. */
+  function step(event, plot) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const last = plot.data[0].length - 1;
+    const index = Math.min(last, Math.max(0, (plot.cursor.idx ?? (by > 0 ? -1 : last + 1)) + by));
+    plot.setCursor({ left: plot.valToPos(plot.data[0][index], "x"), top: 0 });
+  }
+
+  for (const [name, chart] of Object.entries(charts)) {
+    const figure = { box: document.getElementById(name), chart };
+    figures.push(figure);
+    figure.box.addEventListener("keydown", (event) => step(event, figure.plot));
+  }
   drawAll();
+  for (const [event, paper] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(event, () => {
+      document.documentElement.classList.toggle("paper", paper);
+      drawAll();
+    });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   addEventListener("resize", () => {
     for (const { box, plot } of figures) plot.setSize({ width: box.clientWidth, height: plot.height });
