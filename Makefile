@@ -14,13 +14,13 @@ unexport PYTHONPATH PYTHONHOME
 
 # an upgraded or removed Python leaves a venv that points to nothing: make it anew
 ifeq ($(wildcard $(PY)),)
-$(shell rm -f $(VENV)/.made $(VENV)/.runs $(VENV)/.tests)
+$(shell rm -f $(VENV)/.made $(VENV)/.runs $(VENV)/.docs $(VENV)/.tests)
 endif
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format wheel wheel-test reference figures constraints clean
+.PHONY: help demo test test-slow lint format wheel wheel-test docs reference figures constraints clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -51,6 +51,11 @@ wheel: $(VENV)/.made ## build dist/onbudget-….whl
 wheel-test: wheel ## install the wheel in an empty venv away from here and run its demo
 	bash scripts/wheel_test.sh
 
+docs: $(VENV)/.docs ## build the documentation site in docs/_build; a dead link or a lost page fails
+	rm -rf docs/_build
+	$(PY) -m sphinx --fail-on-warning --keep-going --quiet --builder html --conf-dir docs . docs/_build
+	@echo "docs/_build/index.html"
+
 reference: $(VENV)/.tests ## write docs/reference anew from the code
 	$(PY) scripts/make_reference.py
 
@@ -61,7 +66,7 @@ constraints: ## resolve constraints.txt anew (minutes; asks the package index)
 	bash scripts/constraints.sh
 
 clean: ## remove .venv and everything built or cached
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.made:
@@ -77,7 +82,12 @@ $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/.made
 	@$(INSTALL) -e . >&2
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "installing what builds the documentation (once)" >&2
+	@$(INSTALL) -e '.[docs]' >&2
+	@touch $(VENV)/.runs $@
+
 $(VENV)/.tests: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "installing onbudget, its tests' tools and torch (once, minutes)" >&2
 	@$(INSTALL) -e '.[dev]' torch >&2
-	@touch $(VENV)/.runs $@
+	@touch $(VENV)/.runs $(VENV)/.docs $@
