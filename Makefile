@@ -14,13 +14,13 @@ unexport PYTHONPATH PYTHONHOME
 
 # an upgraded or removed Python leaves a venv that points to nothing: make it anew
 ifeq ($(wildcard $(PY)),)
-$(shell rm -f $(VENV)/.made $(VENV)/.runs $(VENV)/.tests)
+$(shell rm -f $(VENV)/.made $(VENV)/.runs $(VENV)/.docs $(VENV)/.tests)
 endif
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format wheel wheel-test pythons reference figures constraints clean
+.PHONY: help demo test test-slow lint format wheel wheel-test pythons docs reference figures constraints clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -54,6 +54,11 @@ wheel-test: wheel ## install the wheel in an empty venv away from here and run i
 pythons: wheel ## install the wheel in an empty venv of each Python ≥ 3.11 of this machine, and serve with it
 	$(PY) scripts/pythons.py dist/onbudget-*.whl
 
+docs: $(VENV)/.docs ## build the documentation site in docs/_build; a dead link or a lost page fails
+	rm -rf docs/_build
+	$(PY) -m sphinx --fail-on-warning --keep-going --quiet --builder html --conf-dir docs . docs/_build
+	@echo "docs/_build/index.html"
+
 reference: $(VENV)/.tests ## write docs/reference anew from the code
 	$(PY) scripts/make_reference.py
 
@@ -64,7 +69,7 @@ constraints: ## resolve constraints.txt anew (minutes; asks the package index)
 	bash scripts/constraints.sh
 
 clean: ## remove .venv and everything built or cached
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.made:
@@ -80,7 +85,12 @@ $(VENV)/.runs: pyproject.toml constraints.txt | $(VENV)/.made
 	@$(INSTALL) -e . >&2
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "installing what builds the documentation (once)" >&2
+	@$(INSTALL) -e '.[docs]' >&2
+	@touch $(VENV)/.runs $@
+
 $(VENV)/.tests: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "installing onbudget, its tests' tools and torch (once, minutes)" >&2
 	@$(INSTALL) -e '.[dev]' torch >&2
-	@touch $(VENV)/.runs $@
+	@touch $(VENV)/.runs $(VENV)/.docs $@

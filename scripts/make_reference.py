@@ -1,15 +1,20 @@
-"""Write docs/reference from the code: verbs with their options, settings, the tree of errors. `make reference`.
+"""Write docs/reference from the code: verbs with their options, settings, errors, HTTP, metrics. `make reference`.
 
-A test renders the same pages and compares, so that a reference is never out of date.
+HTTP and metrics are read off a server that really runs, with the embedded bundle. A test renders the same pages and
+compares, so that a reference is never out of date.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,6 +22,12 @@ from onbudget.cli.config import as_toml
 from onbudget.cli.main import VERBS, cli
 from onbudget.cli.options import settings
 from onbudget.core import errors
+from onbudget.engine.embedded import bundle_path
+from onbudget.serve.docs import info_of
+from onbudget.serve.metrics import SECONDS, SIZES
+from onbudget.serve.openapi import document
+from onbudget.serve.service import Service
+from onbudget.serve.settings import Settings
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 MADE = "<!-- Written by scripts/make_reference.py (`make reference`); do not edit. -->\n"
@@ -158,7 +169,144 @@ def errors_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "config.md": config_page, "errors.md": errors_page}
+# ---- what a running server says of itself ----
+
+
+@cache
+def served() -> tuple[dict[str, Any], list[Any]]:
+    """The OpenAPI document and the metric families of a server that is ready, with a budget and a prediction."""
+
+    async def ask() -> tuple[dict[str, Any], list[Any]]:
+        service = Service(bundle_path(), Settings(p95=0.025, lanes=2))
+        await service.start()
+        service.metrics.live.predicted = 1.0  # this one is told only after traffic
+        try:
+            return document(info_of(service)), list(service.metrics.collect())
+        finally:
+            await service.stop()
+
+    return asyncio.run(ask())
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A schema's type in a few words: `integer, 1 to 1000`."""
+    words = schema.get("type", "")
+    kind = " or ".join(words) if isinstance(words, list) else str(words)
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if "exclusiveMinimum" in schema:
+        return f"{kind} above {schema['exclusiveMinimum']}"
+    if low is None:
+        return kind
+    return f"{kind}, {low} to {high}" if high is not None else f"{kind}, from {low}"
+
+
+def _route(path: str, method: str, one: dict[str, Any]) -> Iterator[str]:
+    yield f"## {method.upper()} {path}\n"
+    yield f"{one['summary']}.\n"
+    if "parameters" in one:
+        yield "| parameter | in | type | meaning |\n|---|---|---|---|"
+        for got in one["parameters"]:
+            yield f"| `{got['name']}` | {got['in']} | {_kind(got['schema'])} | {_cell(got['description'])} |"
+        yield ""
+    if "requestBody" in one:
+        yield "| content type | body |\n|---|---|"
+        for kind, body in one["requestBody"]["content"].items():
+            yield f"| `{kind}` | {_cell(_BODIES.get(kind) or body['schema']['description'])} |"
+        yield ""
+    yield "| status | meaning | example |\n|---|---|---|"
+    for status, answer in one["responses"].items():
+        (content,) = answer["content"].values()
+        example = f"`{json.dumps(content['example'])}`" if "example" in content else ""
+        yield f"| {status} | {_cell(answer['description'])} | {_cell(example)} |"
+    yield ""
+    headers = {name: h for answer in one["responses"].values() for name, h in answer.get("headers", {}).items()}
+    if headers:
+        yield "| header of the answer | meaning |\n|---|---|"
+        yield from (f"| `{name}` | {_cell(header['description'])} |" for name, header in headers.items())
+        yield ""
+
+
+_BODIES = {
+    "application/json": '`{"tiles": [item, …]}` or `{"instances": [item, …]}`, with `"top": N` if wanted. An item is '
+    "base64 of raw bytes, base64 of a picture, nested numbers, or flat ones.",
+    "multipart/form-data": "One or many pictures, each a part named `file`.",
+}
+
+
+def http_page() -> str:
+    """The routes with their parameters, bodies and answers, as the server's own OpenAPI document has them."""
+    told, _ = served()
+    parts = [
+        MADE,
+        "# HTTP\n",
+        "What the embedded satellite-tile classifier says of itself at `/openapi.json`; `/docs` is the same as a page. "
+        "Of another model the field (`tiles`), the sizes and the answer differ, and a model without a recipe takes no "
+        "pictures. [Serve a model](../howto/serve.md#send-items) shows the shapes that requests may have.\n",
+        f"{told['info']['description']}\n",
+        "Another method than a route's own is 405, another path 404; `GET` routes answer `HEAD` too.\n",
+    ]
+    for path, methods in told["paths"].items():
+        for method, one in methods.items():
+            parts += _route(path, method, one)
+    parts += ["## What the JSON holds\n", "An item has any of the forms that `Item` lists.\n"]
+    for name, schema in told["components"]["schemas"].items():
+        parts.append(f"### {name}\n\n```json\n{json.dumps(schema, indent=2, ensure_ascii=False)}\n```\n")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+_TYPES = {"info": "gauge, always 1"}
+_VALUES = {
+    "outcome": "`ok`; `gone`, the caller hung up; or an [error's code](errors.md)",
+    "route": "the path",
+    "why": "`full`, `idle` (a lane was free), `deadline` (smaller, for its most urgent item), `wait` (the timer), "
+    "`lost` (only given up)",
+    "where": "`door`, `queue`",
+}
+
+
+def metrics_page() -> str:
+    """Every family with its type, labels and meaning, and the questions that they answer."""
+    _, families = served()
+    parts = [MADE, "# Metrics\n"]
+    parts += [
+        "`GET /metrics`, in Prometheus' text format. Beside these there are `process_…` for CPU, memory and open files, "
+        "on Linux.\n",
+        "| metric | type | labels | meaning |\n|---|---|---|---|",
+    ]
+    for family in families:
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        names = family._labelnames or (sorted(family.samples[0].labels) if family.type == "info" else ())
+        labels = ", ".join(f"`{name}`" for name in names)
+        kind = _TYPES.get(family.type, family.type)
+        parts.append(f"| `{family.name}{suffix}` | {kind} | {labels} | {_cell(family.documentation)} |")
+    parts += ["", "| label | values |\n|---|---|", *(f"| `{name}` | {text} |" for name, text in _VALUES.items()), ""]
+    edges = ", ".join(f"{edge:g}" for edge in SECONDS)
+    parts += [
+        f"Histograms of seconds have edges at {edges}, and one exactly at the budget; "
+        f"`onbudget_batch_size` at {', '.join(f'{edge:g}' for edge in SIZES)}.\n",
+        "## Questions\n",
+        "The share of requests answered within a budget of 25 ms, refusals and failures counted as misses:\n",
+        "```text\n"
+        'sum(rate(onbudget_request_seconds_bucket{outcome="ok", le="0.025"}[5m]))\n'
+        "/ sum(rate(onbudget_requests_total[5m]))\n"
+        "```\n",
+        "The share that was refused:\n",
+        "```text\n"
+        'sum(rate(onbudget_requests_total{outcome="shed"}[5m])) / sum(rate(onbudget_requests_total[5m]))\n'
+        "```\n",
+        "The mean batch, which says whether batching happens at all:\n",
+        "```text\nrate(onbudget_batch_size_sum[5m]) / rate(onbudget_batch_size_count[5m])\n```\n",
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "config.md": config_page,
+    "errors.md": errors_page,
+    "http.md": http_page,
+    "metrics.md": metrics_page,
+}
 
 
 def main() -> int:

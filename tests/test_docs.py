@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.snippets import Reader, blocks, pages
+from tests.support.snippets import Reader, blocks, pages, unmarked
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = list(pages(ROOT))
@@ -21,13 +21,18 @@ def _name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def _long(page: Path) -> bool:
+    """Whether a page trains, exports or tunes: what takes minutes on a busy machine."""
+    return page.parent.name == "tutorial" or page.name.startswith("from-")
+
+
 @pytest.mark.e2e
 @pytest.mark.needs("bash", "curl")
 @pytest.mark.timeout(300)  # a tutorial trains and measures; on a busy machine that is minutes
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=_name(page), marks=pytest.mark.slow if page.parent.name == "tutorial" else ())
+        pytest.param(page, id=_name(page), marks=pytest.mark.slow if _long(page) else ())
         for page in WITH_SNIPPETS
         if page not in ELSEWHERE
     ],
@@ -51,6 +56,21 @@ def test_every_marker_marks_a_block(page: Path) -> None:
     text = page.read_text()
     outside = re.sub(r"`[^`\n]*`", "", text)  # pages that speak of markers quote them
     assert len(re.findall(r"<!-- *(?:test|setup)", outside)) == len(blocks(text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_snippet_runs_or_says_why_not(page: Path) -> None:
+    """A reader can type each `python` and shell block of a page; one that no test runs carries its reason."""
+    assert not unmarked(page.read_text()), f"{_name(page)}: blocks without a marker begin at these lines"
+
+
+def test_a_snippet_without_a_marker_is_found() -> None:
+    """Only blocks of languages that could run count, and a reason must be given."""
+    page = (
+        "\n```sh\na\n```\n\n<!-- test -->\n```sh\nb\n```\n\n```text\nc\n```\n\n<!-- no test: slow -->\n```sh\nd\n```\n"
+    )
+    assert unmarked(page) == [2]
+    assert unmarked(page.replace("no test: slow", "no test:")) == [2, 16]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

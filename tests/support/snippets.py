@@ -2,7 +2,8 @@
 
     <!-- test -->              the `sh` or `python` block below is run; it must succeed
     <!-- test: exit 0 10 -->   it must end with one of these exit codes (a verdict depends on the machine)
-    <!-- test: background -->  it starts a server, which stays until the page ends; the next block waits for /ready
+    <!-- test: background -->  it starts a server, after the one before it was stopped; the next block waits for /ready
+    <!-- no test: why -->      it is not run; every block of these languages carries either marker
     <!-- setup                 what follows, up to the comment's end, is run as `sh`: what the reader has already
 
 All blocks of a page share one empty folder. A `python` block whose first line is `# name.py` is saved under that name
@@ -28,6 +29,8 @@ _BLOCK = re.compile(
     r"^<!-- test(?:: (?P<how>[^>]*?))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$|^<!-- setup\n(?P<setup>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
+_RUNNABLE = re.compile(r"^(?P<above>[^\n]*)\n```(?:python|sh|bash|console|shell)\b", re.MULTILINE)
+_NOT_RUN = re.compile(r"<!-- no test: \S[^>]* -->")
 _FILE = re.compile(r"# (?P<name>[\w.-]+\.py)\n")
 _START_S = 60.0
 
@@ -55,6 +58,13 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
+def unmarked(page: str) -> list[int]:
+    """The lines of `python` and shell blocks that carry no marker: neither run, nor said why they are not."""
+    marked = {block.line for block in blocks(page)}
+    found = ((page.count("\n", 0, match.end()) + 1, match["above"]) for match in _RUNNABLE.finditer(page))
+    return [line for line, above in found if line not in marked and not _NOT_RUN.fullmatch(above)]
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -73,7 +83,12 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in self._servers:
+        self._stop()
+
+    def _stop(self) -> None:
+        """End the server that the page started before, if any; a reader presses Ctrl-C."""
+        while self._servers:
+            server = self._servers.pop()
             os.killpg(server.pid, signal.SIGKILL)
             server.wait(10)
 
@@ -109,6 +124,7 @@ class Reader:
         return os.environ | {"PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "ONBUDGET_PORT": str(self.port)}
 
     def _start(self, text: str) -> None:
+        self._stop()
         log = self.folder / "server.log"
         with log.open("wb") as out:
             server = subprocess.Popen(
