@@ -269,8 +269,8 @@ def metrics_page() -> str:
     _, families = served()
     parts = [MADE, "# Metrics\n"]
     parts += [
-        "`GET /metrics`, in Prometheus' text format. Beside these there are `process_…` for CPU, memory and open files, "
-        "on Linux.\n",
+        "`GET /metrics`, in Prometheus' text format. Beside these there are `process_…` for CPU, memory and open "
+        "files, on Linux.\n",
         "| metric | type | labels | meaning |\n|---|---|---|---|",
     ]
     for family in families:

@@ -57,7 +57,7 @@ def test_the_builder_is_sent_what_is_copied_and_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_the_build_commands_make_an_environment_that_serves(tmp_path: Path) -> None:
-    """What RUN does in the build stage, in an empty place: a venv without pip, and a server in it that says its version."""
+    """What RUN does in the build stage, in an empty place: a venv without pip, whose server says its version."""
     source = tmp_path / "src"
     source.mkdir()
     for word, rest in instructions():

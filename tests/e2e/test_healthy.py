@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_the_health_check_finds_the_server(start: Start, tmp_path: Path) -> None:
-    """The image's own command, told by the environment as the server is: 0 while it lives, 1 and why once it does not."""
+    """The image's own command, told by the environment as the server is: 0 while it lives, 1 and why after."""
     server = start(spin_model(tmp_path / "spin.onnx"), "--host", "0.0.0.0")
     environment = {**os.environ, "ONBUDGET_HOST": "0.0.0.0", "ONBUDGET_PORT": str(server.port)}
 

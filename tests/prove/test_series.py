@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_every_request_is_in_one_stretch() -> None:
         return round(sum(getattr(one, name) * one.seconds for one in found))
 
     assert [total(name) for name in ("offered", "answered", "refused", "failed")] == [1100, 1043, 50, 7]
-    assert all(math.isclose(a.start + a.seconds, b.start) for a, b in zip(found, found[1:], strict=False))
+    assert all(math.isclose(a.start + a.seconds, b.start) for a, b in pairwise(found))
     assert (found[0].start, found[-1].start + found[-1].seconds) == (0.0, pytest.approx(11.0))
 
 
@@ -98,7 +99,7 @@ def test_several_runs_have_a_line_each() -> None:
 
 
 def test_batch_sizes_are_shares_of_each_servers_runs() -> None:
-    """Kinds of all runs side by side; a server that tells nothing has no bars, and where none does there is no chart."""
+    """Kinds of all runs side by side; a server that tells nothing has no bars, and none at all no chart."""
     other = made(ending=Ending(seconds=11.0, batches={"runs": 4, "items": 9999, "sizes": [[1, 1, 3], [1025, None, 1]]}))
     silent = made(ending=Ending(seconds=11.0))
     chart = batch_sizes([Named("a", made()), Named("b", other), Named("c", silent)])

@@ -1,8 +1,8 @@
 """`python -m onbudget.cli.healthy [PATH]`: exit code 0 where this machine's server answers `GET PATH` with 200, else 1.
 
 For images and service managers that have no curl. Where the server listens is read from the environment, as the server
-itself does: ONBUDGET_HOST, ONBUDGET_PORT, ONBUDGET_UDS, ONBUDGET_TLS_CERT. PATH is `/health`, or `/ready` for whether it
-is warm.
+itself does: ONBUDGET_HOST, ONBUDGET_PORT, ONBUDGET_UDS, ONBUDGET_TLS_CERT. PATH is `/health`, or `/ready`, which tells
+whether it is warm.
 """
 
 from __future__ import annotations
