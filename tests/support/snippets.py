@@ -4,6 +4,7 @@
     <!-- test: exit 0 10 -->   it must end with one of these exit codes (a verdict depends on the machine)
     <!-- test: background -->  it starts a server, after the one before it was stopped; the next block waits for /ready
     <!-- no test: why -->      it is not run; every block of these languages carries either marker
+    <!-- notebook -->          a notebook's cell: tests/serve/test_notebook.py runs it
     <!-- setup                 what follows, up to the comment's end, is run as `sh`: what the reader has already
 
 All blocks of a page share one empty folder. A `python` block whose first line is `# name.py` is saved under that name
@@ -30,7 +31,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _RUNNABLE = re.compile(r"^(?P<above>[^\n]*)\n```(?:python|sh|bash|console|shell)\b", re.MULTILINE)
-_NOT_RUN = re.compile(r"<!-- no test: \S[^>]* -->")
+_NOT_RUN = re.compile(r"<!-- (?:no test: \S[^>]*|notebook) -->")
 _FILE = re.compile(r"# (?P<name>[\w.-]+\.py)\n")
 _START_S = 60.0
 
