@@ -29,6 +29,10 @@ _LABELS_LISTED = 200
 # status → what it means here, and what a caller reads; the words are those of core.errors
 REFUSALS: dict[int, tuple[str, Data]] = {
     400: ("The body is not what its content type says.", {"detail": "the body is not JSON: ..."}),
+    401: (
+        "No API key, or none of the server's; only where it asks for keys.",
+        {"detail": "this server asks for an API key; send 'Authorization: Bearer KEY' or 'X-Api-Key: KEY'"},
+    ),
     408: (
         "The body did not arrive in time.",
         {"detail": "the body did not arrive within 10 s (--client-timeout)"},
