@@ -17,6 +17,7 @@ from onbudget.core.errors import BundleError, NotReady, ProviderError
 from onbudget.core.queue import Group
 from onbudget.serve import exchange
 from onbudget.serve.app import create_app
+from onbudget.serve.probes import status
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 from tests.support.tiles import Tiles
@@ -196,6 +197,6 @@ def test_ready_says_the_budget_and_the_limit_once_it_is_known(tiles: Tiles) -> N
 
 def test_a_status_before_the_model_says_why(tmp_path: Path) -> None:
     """Nothing is made up for a model that is not there."""
-    told = Service(tmp_path / "none.onnx").status()
+    told = status(Service(tmp_path / "none.onnx"))
     assert told.status == 503
     assert b"loading" in told.body

@@ -43,7 +43,7 @@ class Server:
         self.heads: Heads = kind.heads
         self._connect = lambda: kind(config, ServerState(), {}, asyncio.get_running_loop())
 
-    def _predict(self, request: Request, reply: Callable[[Response], None]) -> None:
+    def _predict(self, request: Request, reply: Callable[[Response], None], *_: object) -> None:
         self.asked.append(request)
         reply(as_json(200, {"body": request.body.decode("latin-1")}))
 

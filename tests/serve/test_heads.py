@@ -44,7 +44,7 @@ class Told:
         self.wire = Wire()
         self.protocol.connection_made(self.wire)
 
-    def _predict(self, request: Request, reply: Callable[..., None]) -> None:
+    def _predict(self, request: Request, reply: Callable[..., None], *_: object) -> None:
         self.asked.append(request)
         told = {"body": request.body.decode("latin-1"), "top": request.head.query.decode()}
         answer = lambda: reply(as_json(200, told))  # noqa: E731

@@ -13,6 +13,7 @@ import pytest
 from onbudget.core.deadline import Deadline
 from onbudget.serve import exchange
 from onbudget.serve.lanes import Batch
+from onbudget.serve.probes import ready, status
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 from tests.support.spin import spin_model
@@ -63,11 +64,11 @@ def test_at_the_door_a_doomed_request_is_let_in_as_late_while_few_are(spin: Path
             model.spare.count(False)  # an overload: each of these was doomed
         assert service.gate(1, 0.0) is not None
         assert (await ask(service, 0.0)).status == 429
-        body = json.loads(service.status().body)
+        body = json.loads(status(service).body)
         assert body["queue"]["late_items"] == 1
         assert body["late"]["mode"] == "demote"
         assert body["late"]["doomed_share"] > 0.08
-        assert json.loads(service.ready().body)["settings"]["late"] == "demote"
+        assert json.loads(ready(service).body)["settings"]["late"] == "demote"
         batch = Batch(model.queue.take(None, 9) + model.queue.take(None, 9, late=True), "late", time.monotonic())
         batch.settled = [(ticket, {"y": 1.0}) for ticket in batch.tickets]
         batch.tickets[1].group.deadline -= 30.5  # it came that much earlier
@@ -95,8 +96,8 @@ def test_with_shed_nobody_is_late_on_purpose(spin: Path) -> None:
         waits = ask(service, 0.0)
         assert (await ask(service, 0.0)).status == 429
         assert model.queue.behind == 0
-        assert json.loads(service.status().body)["late"] == {"mode": "shed"}
-        assert json.loads(service.ready().body)["settings"]["late"] == "shed"
+        assert json.loads(status(service).body)["late"] == {"mode": "shed"}
+        assert json.loads(ready(service).body)["settings"]["late"] == "shed"
         service._drain_by = 1.0  # long ago: its lanes sleep on
         await service.stop()
         assert waits.result().status == 503

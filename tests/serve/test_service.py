@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 
 from onbudget.serve import exchange
 from onbudget.serve.app import Endpoints
+from onbudget.serve.fleet import Fleet
 from onbudget.serve.lanes import Batch
+from onbudget.serve.probes import ready
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
+from onbudget.serve.wire import PREDICT
 from tests.support.spin import spin_model
 
 BODY = b'{"instances": [[0.0]]}'
@@ -97,7 +101,7 @@ def test_a_cancelled_caller_costs_its_batch_mates_nothing(spin: Path) -> None:
 
     async def go() -> tuple[list[Any], int]:
         service = await held(spin)
-        endpoints = Endpoints(service)
+        endpoints = Endpoints(Fleet([service]))
         gone, stays = Caller(), Caller()
         first, second = gone.call(endpoints), stays.call(endpoints)
         while service.model is not None and service.model.queue.waiting < 2:
@@ -151,9 +155,7 @@ def test_an_answer_that_json_cannot_carry_is_500(spin: Path, caplog: pytest.LogC
     assert "could not be written as JSON" in caplog.text
 
 
-def test_a_fault_of_ours_while_reading_is_500_and_not_the_callers(
-    spin: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_ours_while_reading_is_500_and_not_the_callers(spin: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An exception that nobody foresaw is answered, counted and logged; uvicorn would have called it bad HTTP."""
 
     def broken(*_: Any) -> Any:
@@ -161,9 +163,9 @@ def test_a_fault_of_ours_while_reading_is_500_and_not_the_callers(
 
     async def go() -> tuple[exchange.Response, dict[str, int]]:
         service = await held(spin)
-        monkeypatch.setattr("onbudget.serve.service.parse", broken)
         told: list[exchange.Response] = []
-        assert service.predict(exchange.Request(exchange.EMPTY, BODY, time.monotonic()), told.append) is None
+        request = exchange.Request(exchange.EMPTY, BODY, time.monotonic())
+        assert service.predict(request, told.append, replace(PREDICT, parse=broken)) is None
         await service.stop()
         return told[0], outcomes(service)
 
@@ -184,7 +186,7 @@ def test_a_load_that_fails_in_an_unforeseen_way_is_told(spin: Path, monkeypatch:
         service = Service(spin)
         with pytest.raises(MemoryError):
             await service.start()
-        return service.ready()
+        return ready(service)
 
     response = asyncio.run(go())
     assert response.status == 503
@@ -197,7 +199,7 @@ def test_a_hang_up_is_counted_once_wherever_it_comes(spin: Path) -> None:
 
     async def go() -> tuple[dict[str, int], int]:
         service = await held(spin)
-        endpoints = Endpoints(service)
+        endpoints = Endpoints(Fleet([service]))
         half = Caller({"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"})
         await asyncio.wait_for(half.call(endpoints), 10)
         waits = Caller({"type": "http.request", "body": BODY}, {"type": "http.disconnect"})
@@ -223,7 +225,7 @@ def test_a_middleware_that_plays_the_body_again_does_not_stall_the_server(spin: 
 
     async def go() -> tuple[int, int]:
         service = await held(spin)
-        endpoints = Endpoints(service)
+        endpoints = Endpoints(Fleet([service]))
         caller = Again()
         task = caller.call(endpoints)
         while caller.asked < 2:
@@ -259,12 +261,12 @@ def test_a_service_that_stops_waits_for_no_prediction(spin: Path) -> None:
     async def go() -> None:
         service = Service(spin, Settings(lanes=1))
         await service.start()
-        first = service._status.foresight
+        first = service.live_status.foresight
         assert not first.stopped
         await service.stop()
         assert first.stopped
         await service.start()
-        assert not service._status.foresight.stopped
+        assert not service.live_status.foresight.stopped
         await service.stop()
 
     asyncio.run(go())

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 
 from onbudget.serve import exchange
+from onbudget.serve.probes import health
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
 from tests.support.spin import spin_model
@@ -29,15 +30,15 @@ def test_a_hung_run_is_stopped_and_its_caller_told(tmp_path: Path) -> None:
         await service.start()
         stuck = await ask(service, 1e15)
         after = await ask(service, 0.0)
-        health = service.health()
+        told = health(service)
         await service.stop()
-        return [stuck, after, health]
+        return [stuck, after, told]
 
-    stuck, after, health = asyncio.run(go())
+    stuck, after, told = asyncio.run(go())
     assert stuck.status == 500
     assert b"--stuck-after" in stuck.body
     assert (after.status, json.loads(after.body)) == (200, {"predictions": [{"y": [0.0]}]})
-    assert b"lane_restarts" not in health.body  # the thread listened, so it is still the same one
+    assert b"lane_restarts" not in told.body  # the thread listened, so it is still the same one
 
 
 def test_who_waits_is_told_at_its_deadline(tmp_path: Path) -> None:

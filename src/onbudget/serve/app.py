@@ -11,18 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from onbudget.core.errors import RequestError, SlowClient
-from onbudget.core.queue import Group
+from onbudget.core.errors import UnknownModel
+from onbudget.serve import probes
 from onbudget.serve.adapted import adapt
+from onbudget.serve.asking import Asking, Receive, Scope, Send, send_response
 from onbudget.serve.batcher import MicroBatcher
 from onbudget.serve.door import guard, route
-from onbudget.serve.exchange import Head, Request, Response, as_json, refusal
-from onbudget.serve.inflate import Inflater, inflater
+from onbudget.serve.exchange import Response, as_json, refusal
+from onbudget.serve.fleet import Fleet
 from onbudget.serve.seam import Seam
 from onbudget.serve.service import Service
 from onbudget.serve.settings import Settings
@@ -30,65 +33,51 @@ from onbudget.serve.settings import Settings
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("onbudget")
-clock = time.monotonic
-
-GONE = 499  # nginx's word for a caller that hung up; only middlewares and their logs see it
-SWEEP = 0.05  # seconds between looks for callers that hung up or stopped sending
-
-
-class _Gone(Exception):
-    """The caller hung up before its request was whole."""
-
-
-class _Exchange:
-    """One request under way, for the sweep: first it is read, then it waits for its group."""
-
-    __slots__ = ("expired", "group", "receive", "since", "task", "watcher")
-
-    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
-        self.receive = receive
-        self.task = task
-        self.since = clock()
-        self.group: Group | None = None
-        self.watcher: asyncio.Task[None] | None = None
-        self.expired = False
+_PREDICT = re.compile(r"/models/([^/]+)/predict")
 
 
 class Endpoints:
-    """The hot routes over one service. Each is `await endpoint(scope, receive, send)`.
+    """The hot routes over the models of a server. Each is `await endpoint(scope, receive, send)`.
 
-    With `patient` a `/predict` that comes while the model loads waits for it, and its clock starts after that.
+    With `patient` a request that comes while the model loads waits for it, and its clock starts after that.
     """
 
-    def __init__(self, service: Service, patient: bool = False) -> None:
-        self.service = service
+    def __init__(self, fleet: Fleet, patient: bool = False) -> None:
+        self.fleet = fleet
+        self.service = fleet.default
         self._patient = patient
         self._starting: asyncio.Task[None] | None = None  # of the last life that a request began
-        self._under_way: set[_Exchange] = set()
-        self._sweeper: asyncio.TimerHandle | None = None
-        self.table: dict[str, tuple[str, Callable[[Scope, Receive, Send], Awaitable[None]]]] = {
-            "/predict": ("POST", self.predict),
+        self.asking = Asking()
+        self.table: dict[str, tuple[str, Endpoint]] = {
+            "/predict": ("POST", partial(self._predict, "")),
             "/health": ("GET", self.health),
             "/ready": ("GET", self.ready),
             "/status": ("GET", self.status),
             "/metrics": ("GET", self.metrics),
         }
 
+    def find(self, path: str) -> tuple[str, Endpoint] | None:
+        """The method and the endpoint of a path; None for one that is not ours."""
+        known = self.table.get(path)
+        if known is None and (named := _PREDICT.fullmatch(path)):
+            return "POST", partial(self._predict, unquote(named[1]))
+        return known
+
     async def dispatch(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one of the table's paths; another method than its own is 405."""
-        method, endpoint = self.table[path]
+        """Serve a path that `find` knows; another method than its own is 405."""
+        found = self.find(path)
+        assert found is not None
+        method, endpoint = found
         if self.service.state == "loading" or self.service.orphaned:
             starting = self._start()  # a mounted app gets no lifespan: its first request starts it, a probe's too
-            if self._patient and path == "/predict":
+            if self._patient and method == "POST":
                 await asyncio.wait((starting,))  # a model that can't be served is told as any other 503
         if scope["method"] != method and not (method == "GET" and scope["method"] == "HEAD"):
             detail = {"detail": f"{path} takes {method}, not {scope['method']}"}
             allow = b"GET, HEAD" if method == "GET" else method.encode()
-            await _send(send, as_json(405, detail, (b"allow", allow)), scope)
+            await send_response(send, as_json(405, detail, (b"allow", allow)), scope)
             return
         await endpoint(scope, receive, send)
 
@@ -99,143 +88,32 @@ class Endpoints:
             starting.add_done_callback(_tell)
         return starting
 
-    async def predict(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /predict`: read, hand to the service, wait for its one reply."""
-        service = self.service
-        exchange = _Exchange(receive, asyncio.current_task())  # type: ignore[arg-type]  # an ASGI app runs in a task
-        self._under_way.add(exchange)
-        if self._sweeper is None:
-            self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep)
+    async def _predict(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /predict`, or `POST /models/{name}/predict`."""
         try:
-            response = await self._predict(scope, exchange)
-        except _Gone:
-            if exchange.group is None:
-                service.count("gone")  # with half its body sent
-            with contextlib.suppress(OSError):  # nobody reads it, but a middleware around us wants a response
-                await _send(send, Response(GONE, b"", []), scope)
+            service = self.fleet.find(name) if name else self.service
+        except UnknownModel as error:
+            await send_response(send, refusal(error), scope)
             return
-        except RequestError as error:
-            service.count(error.code, exchange.since)
-            response = refusal(error)
-            response.headers.append((b"connection", b"close"))  # the rest of its body is not read
-        except asyncio.CancelledError:
-            if exchange.group is not None:
-                service.cancel(exchange.group)
-            raise
-        finally:
-            self._under_way.discard(exchange)
-            if exchange.watcher is not None:
-                exchange.watcher.cancel()
-        await _send(send, response, scope)
-
-    async def _predict(self, scope: Scope, exchange: _Exchange) -> Response:
-        body = await self._body(scope, exchange)
-        request = Request(Head(scope["headers"], scope["query_string"]), body, clock())
-        done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        exchange.since = request.arrived
-
-        def reply(response: Response) -> None:
-            if not done.done():  # cancelled: whoever waited is about to hear of it
-                done.set_result(response)
-
-        exchange.group = self.service.predict(request, reply)
-        try:
-            return await done
-        except asyncio.CancelledError:
-            if not exchange.expired:
-                raise
-            exchange.task.uncancel()
-            raise _Gone from None
-
-    async def _body(self, scope: Scope, exchange: _Exchange) -> bytes:
-        check_size = self.service.check_size
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit():
-                check_size(int(value))
-        packed = inflater(scope["headers"], self.service.settings.max_body, check_size)
-        try:
-            message = await exchange.receive()
-            if packed is None and not message.get("more_body") and message["type"] == "http.request":
-                body: bytes = message["body"]
-                check_size(len(body))
-                return body
-            chunks: list[bytes] = []
-            size = 0
-            while message["type"] == "http.request":
-                piece = message.get("body", b"")
-                size += len(piece)
-                check_size(size)
-                if packed is None:
-                    chunks.append(piece)
-                else:
-                    await self._unpack(packed, piece, chunks)
-                if not message.get("more_body"):
-                    if packed is not None:
-                        packed.end()
-                    return b"".join(chunks)
-                message = await exchange.receive()
-            raise _Gone
-        except asyncio.CancelledError:
-            if not exchange.expired:
-                raise
-            exchange.task.uncancel()
-            allowed = self.service.settings.client_timeout
-            raise SlowClient(f"the body did not arrive within {allowed:g} s (--client-timeout)") from None
-
-    async def _unpack(self, packed: Inflater, piece: bytes, chunks: list[bytes]) -> None:
-        for step in packed.feed(piece):
-            chunks.append(step)
-            await asyncio.sleep(0)  # everybody else's turn
-
-    def _sweep(self) -> None:
-        """Expire requests whose body does not come; watch for hang-ups those that have waited long enough to matter."""
-        now = clock()
-        for exchange in list(self._under_way):
-            age = now - exchange.since
-            if exchange.group is None:
-                if age > self.service.settings.client_timeout and not exchange.expired:
-                    exchange.expired = True
-                    exchange.task.cancel()
-            elif exchange.watcher is None and age > SWEEP:
-                exchange.watcher = asyncio.get_running_loop().create_task(self._watch(exchange))
-        self._sweeper = asyncio.get_running_loop().call_later(SWEEP, self._sweep) if self._under_way else None
-
-    async def _watch(self, exchange: _Exchange) -> None:
-        """Wait for the caller to hang up. Only slow requests pay for this task."""
-        if (await exchange.receive())["type"] != "http.disconnect":
-            return  # a middleware's own `receive`, which plays the body again and again
-        if exchange.group is not None and not exchange.group.withdrawn:
-            self.service.cancel(exchange.group)
-            exchange.expired = True
-            exchange.task.cancel()
+        await self.asking.ask(scope, receive, send, service)
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /health`."""
-        await _send(send, self.service.health(), scope)
+        await send_response(send, probes.health(self.service), scope)
 
     async def ready(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /ready`."""
-        await _send(send, self.service.ready(), scope)
+        await send_response(send, probes.ready(self.service), scope)
 
     async def status(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /status`."""
-        await _send(send, self.service.status(), scope)
+        await send_response(send, probes.status(self.service), scope)
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /metrics`, rendered off the event loop."""
         self.service.metrics.fold()
         body, kind = await asyncio.to_thread(self.service.metrics.render)
-        await _send(send, Response(200, body, [(b"content-type", kind.encode())]), scope)
-
-
-async def _send(send: Send, response: Response, scope: Scope) -> None:
-    headers = response.headers
-    headers.append((b"content-length", str(len(response.body)).encode()))
-    for name, value in scope["headers"]:
-        if name == b"x-request-id":
-            headers.append((b"x-request-id", value))
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
+        await send_response(send, Response(200, body, [(b"content-type", kind.encode())]), scope)
 
 
 def _tell(starting: asyncio.Task[None]) -> None:
@@ -245,14 +123,13 @@ def _tell(starting: asyncio.Task[None]) -> None:
 
 
 class _Route:
-    """One hot path as an ASGI app of its own, for Starlette's router."""
+    """The hot paths as an ASGI app of their own, for Starlette's router."""
 
-    def __init__(self, endpoints: Endpoints, path: str) -> None:
+    def __init__(self, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
-        self._path = path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._endpoints.dispatch(self._path, scope, receive, send)
+        await self._endpoints.dispatch(route(scope), scope, receive, send)
 
 
 def create_app(
@@ -278,7 +155,7 @@ def create_app(
         batcher, settings = None, settings or batcher
     source, settings = adapt(model, batcher, settings or Settings(), decode is not None)
     service = Service(source, settings, Seam(decode, finish))
-    return _framework(Endpoints(service, patient=True), own_life=True)
+    return _framework(Endpoints(Fleet([service]), patient=True), own_life=True)
 
 
 def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
@@ -303,8 +180,8 @@ def _framework(endpoints: Endpoints, own_life: bool) -> FastAPI:
         lifespan=lifespan if own_life else None,
     )  # fmt: skip
     app.state.service = service
-    for path in endpoints.table:
-        app.router.routes.append(Route(path, endpoint=_Route(endpoints, path), methods=None))
+    for path in (*endpoints.table, "/models/{name}/predict"):
+        app.router.routes.append(Route(path, endpoint=_Route(endpoints), methods=None))
     add_docs(app, service)
     if own_life:  # else the door is around `Front`
         guard(app, service)
@@ -315,7 +192,7 @@ class Front:
     """The ASGI app of `onbudget serve`: hot paths first, everything else through FastAPI, which is made on demand."""
 
     def __init__(self, service: Service) -> None:
-        self.endpoints = Endpoints(service)
+        self.endpoints = Endpoints(Fleet([service]))
         self._service = service
         self._app: FastAPI | None = None
         self._making = asyncio.Lock()
@@ -324,7 +201,7 @@ class Front:
         kind = scope["type"]
         if kind == "http":
             path = route(scope)
-            if path in self.endpoints.table:
+            if self.endpoints.find(path) is not None:
                 await self.endpoints.dispatch(path, scope, receive, send)
                 return
             await (await self._framework())(scope, receive, send)

@@ -25,7 +25,7 @@ class Contract:
     `batch` is the batch axis: None for open, a number where the file froze it, 0 where there is no batch axis at all.
     `why_alone` is empty, or the reason why items never share a run. `own`: the application's `decode` makes the arrays,
     and what it is given is nobody else's business. `free`: a Python classifier's, whose shape nobody declared.
-    `reworded`: the application's `finish` makes the answers.
+    `reworded`: the application's `finish` makes the answers. `outputs` are the model's output ports.
     """
 
     field: str
@@ -37,6 +37,7 @@ class Contract:
     own: bool = False
     free: bool = False
     reworded: bool = False
+    outputs: tuple[Port, ...] = ()
 
     @cached_property
     def shape(self) -> tuple[int, ...] | None:
@@ -96,4 +97,4 @@ def contract_of(runner: OrtRunner | Adapted) -> Contract:
     if metadata.unbatchable:
         why = metadata.unbatchable
     shapes = tuple(port.shape if batch == 0 else port.shape[1:] for port in runner.inputs)
-    return Contract(metadata.field, runner.inputs, shapes, metadata.recipe, batch, why)
+    return Contract(metadata.field, runner.inputs, shapes, metadata.recipe, batch, why, outputs=runner.outputs)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onbudget.serve.openapi import ApiInfo, document
+from onbudget.serve.probes import ready
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -74,7 +75,7 @@ def add_docs(app: FastAPI, service: Service) -> None:
 
     async def openapi_json(request: Request) -> Response:
         if service.model is None:
-            told = service.ready()  # 503 with the reason
+            told = ready(service)  # 503 with the reason
             return Response(told.body, told.status, {k.decode(): v.decode() for k, v in told.headers})
         prefix = request.scope.get("root_path", "")  # where we are mounted
         return JSONResponse({**openapi(), "servers": [{"url": prefix}]} if prefix else openapi())

@@ -2,7 +2,7 @@
 
 The loop reads what came, then runs one batch, then reads again: a single server, whose queue is exact. Nothing can be
 read while a run is on, so runs must be a small part of the budget; `models` decides that. A batch with a photo in it,
-which takes long to decode, is worked on by a thread meanwhile.
+which takes long to decode, or of arrays that a caller batched, is worked on by a thread meanwhile.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Inline:
             if self._behind:  # somebody waited through the reads since the last run, so they are part of the cost
                 batch.began = self._last
             self._since = -1.0
-            if batch.photo:
+            if batch.odd:
                 self._away = loop.run_in_executor(None, self._run, batch)
                 self._away.add_done_callback(lambda done: self._back(batch))
                 return

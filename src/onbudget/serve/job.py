@@ -23,7 +23,7 @@ from onbudget.engine.images import decode
 from onbudget.engine.session import Runner, Stop, example
 from onbudget.engine.told import told
 from onbudget.serve.contract import Contract
-from onbudget.serve.items import ARRAYS, BASE64, OWN, PHOTO, PICTURE, ROW, where
+from onbudget.serve.items import ARRAYS, BASE64, OWN, PHOTO, PICTURE, ROW, WHOLE, where
 from onbudget.serve.seam import Seam
 from onbudget.serve.settings import Settings
 from onbudget.serve.wire import array_item
@@ -76,6 +76,9 @@ class Job:
 
     def prepare(self, bench: Bench, tickets: Sequence[Ticket]) -> tuple[dict[str, Any], list[Ticket], Settled]:
         """Decode the tickets into rows → feeds for the run, the tickets whose rows they are, and the failed ones."""
+        if tickets[0].payload[0] is WHOLE:  # a bucket of its own, so it is alone
+            feeds = zip(self.contract.inputs, tickets[0].payload[1], strict=True)
+            return {port.name: array for port, array in feeds}, list(tickets), []
         good: list[Ticket] = []
         bad: Settled = []
         columns: list[tuple[Any, ...]] = []
@@ -152,21 +155,35 @@ class Job:
 
     def run(self, feeds: dict[str, Any], good: Sequence[Ticket], stop: Stop) -> Settled:
         """One run, and each ticket's answer; RunFailed when the model raises or answers the wrong number of rows."""
-        count = len(good)
+        parsed = [ticket.group.note.parsed for ticket in good]
+        asked = {name: None for one in parsed for name in one.outputs}
+        names = tuple({**dict.fromkeys(self.task.outputs), **asked}) if asked else self.task.outputs
         try:
-            arrays = self.runner.run(feeds, self.task.outputs, stop)
+            arrays = self.runner.run(feeds, names, stop)
         except Exception as error:
             raise RunFailed(f"the model's run failed: {told(error)}") from error
-        arrays = [[array] for array in arrays] if self.contract.batch == 0 else self._checked(arrays, count)
-        tops = [ticket.group.note.parsed.top for ticket in good]
-        answers: list[Any] = list(self.task.finish(arrays, tops))
-        if self.contract.reworded:
-            answers = [self._seam.finished(a, self._where(t)) for a, t in zip(answers, good, strict=True)]
+        if good[0].payload[0] is WHOLE:
+            return [(good[0], dict(zip(names, arrays, strict=True)))]
+        arrays = [[array] for array in arrays] if self.contract.batch == 0 else self._checked(names, arrays, len(good))
+        if not asked:
+            return list(zip(good, self._finished(arrays, good), strict=True))
+        columns = dict(zip(names, arrays, strict=True))
+        answers: list[Any] = [{name: columns[name][row] for name in one.outputs} for row, one in enumerate(parsed)]
+        if not all(one.outputs for one in parsed):  # callers of both kinds shared the run
+            finished = self._finished([columns[name] for name in self.task.outputs], good)
+            answers = [raw or answer for raw, answer in zip(answers, finished, strict=True)]
         return list(zip(good, answers, strict=True))
 
-    def _checked(self, arrays: list[Any], count: int) -> list[Any]:
+    def _finished(self, arrays: list[Any], good: Sequence[Ticket]) -> list[Any]:
+        """The task's answer to each ticket."""
+        answers: list[Any] = list(self.task.finish(arrays, [ticket.group.note.parsed.top for ticket in good]))
+        if self.contract.reworded:
+            answers = [self._seam.finished(a, self._where(t)) for a, t in zip(answers, good, strict=True)]
+        return answers
+
+    def _checked(self, names: Sequence[str], arrays: list[Any], count: int) -> list[Any]:
         rows = self.run_rows or count
-        for name, array in zip(self.task.outputs, arrays, strict=True):
+        for name, array in zip(names, arrays, strict=True):
             got = len(array) if isinstance(array, list) else array.shape[0] if array.ndim else 0
             if got != rows:
                 raise RunFailed(
@@ -184,5 +201,5 @@ class Job:
         arrays = self.runner.run(feeds, self.task.outputs)
         took = time.perf_counter() - began
         if self.contract.batch != 0:
-            self._checked(arrays, rows)
+            self._checked(self.task.outputs, arrays, rows)
         return took

@@ -17,11 +17,12 @@ from onbudget.core.errors import RequestError, RunFailed
 from onbudget.core.policy import Policy, Running, Take, Wait, give_up, next_run
 from onbudget.core.queue import Group, Queue, Ticket
 from onbudget.engine.session import Stop
-from onbudget.serve.items import PHOTO
+from onbudget.serve.items import PHOTO, WHOLE
 from onbudget.serve.job import Bench, Job, Settled
 
 log = logging.getLogger("onbudget")
 clock = time.monotonic
+_ODD = (PHOTO, WHOLE)
 GRACE = 2.0  # seconds between telling a stuck run to stop and giving its thread up
 
 
@@ -35,7 +36,7 @@ class Batch:
         "decoded",
         "error",
         "lost",
-        "photo",
+        "odd",
         "ran",
         "rows",
         "settled",
@@ -55,8 +56,8 @@ class Batch:
         self.settled: Settled = []
         self.error: RequestError | None = None  # of the run: every ticket's
         self.closed = False
-        # Decoding it takes longer than the run: it says nothing of what other batches cost.
-        self.photo = any(ticket.payload[0] is PHOTO for ticket in tickets)
+        # Decoding takes longer than the run, or rows were not counted: it says nothing of what other batches cost.
+        self.odd = any(ticket.payload[0] in _ODD for ticket in tickets)
 
 
 class Lane:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from onbudget.core.errors import (
     BundleError,
@@ -31,9 +32,9 @@ from onbudget.core.units import show_size
 from onbudget.engine import images
 from onbudget.engine.told import told
 from onbudget.serve.adapted import Adapted
-from onbudget.serve.exchange import EMPTY, Head, Refusal, Request, Response, as_json, refusal
+from onbudget.serve.exchange import EMPTY, Head, Refusal, Request
 from onbudget.serve.gate import Gate
-from onbudget.serve.items import Parsed
+from onbudget.serve.items import Format, Parsed
 from onbudget.serve.lanes import Batch
 from onbudget.serve.metrics import Metrics
 from onbudget.serve.models import Model
@@ -41,7 +42,7 @@ from onbudget.serve.polls import Polls
 from onbudget.serve.seam import Seam
 from onbudget.serve.settings import Settings
 from onbudget.serve.status import Status
-from onbudget.serve.wire import answer, parse
+from onbudget.serve.wire import PREDICT
 
 log = logging.getLogger("onbudget")
 clock = time.monotonic
@@ -51,19 +52,25 @@ WATCH_EVERY = 0.25  # seconds between the watchdog's looks
 class Call:
     """A request that was admitted: how to word its answer, and who waits for it."""
 
-    __slots__ = ("batch", "parsed", "reply")
+    __slots__ = ("batch", "format", "parsed", "reply")
 
-    def __init__(self, parsed: Parsed, reply: Callable[[Response], None]) -> None:
+    def __init__(self, parsed: Parsed, format: Format, reply: Callable[[Any], None]) -> None:
         self.parsed = parsed
+        self.format = format
         self.reply = reply
         self.batch: Batch | None = None  # the last one that carried an item of it
 
 
 class Service:
-    """One model behind `predict`, `health`, `ready` and `metrics`."""
+    """One model behind `predict`; `name` is what callers call it, and `version` which of its files is served."""
 
-    def __init__(self, source: Path | Adapted, settings: Settings | None = None, seam: Seam | None = None) -> None:
+    def __init__(
+        self, source: Path | Adapted, settings: Settings | None = None, seam: Seam | None = None, name: str = ""
+    ) -> None:
         self._source = source  # a model's file, or a Python classifier
+        path = source.path if isinstance(source, Adapted) else source
+        self.name = name or path.stem
+        self.version = "1"
         self._seam = seam
         self.settings = settings or Settings()
         self.state = "loading"
@@ -71,7 +78,7 @@ class Service:
         self.model: Model | None = None
         self._gate: Gate | None = None
         self.metrics = Metrics(self.settings.p95)
-        self._status = Status(self.metrics.live)
+        self.live_status = Status(self.metrics.live)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None  # one for all: at the soonest deadline of those that wait
@@ -94,7 +101,7 @@ class Service:
                 self._open.clear()  # that loop's callers ended with it
                 self.model.lanes.stop(timeout=0)
             self.state, self.error, self.model, self._drain_by, self._starting = "loading", None, None, None, None
-            self._gate, self._status = None, Status(self.metrics.live)
+            self._gate, self.live_status = None, Status(self.metrics.live)
             self._expiry, self._expires = None, math.inf
         if self._starting is None:
             self._loop = asyncio.get_running_loop()
@@ -161,7 +168,7 @@ class Service:
     async def stop(self) -> None:
         """Answer what was accepted, for as long as `drain_timeout` allows; then end the lanes."""
         self.drain()
-        self._status.foresight.stop()
+        self.live_status.foresight.stop()
         if self._starting is not None and not self._starting.done():
             with contextlib.suppress(Exception):  # it was told to whoever waits for `start`, and is in `error`
                 await self._starting
@@ -185,26 +192,31 @@ class Service:
 
     # ---- requests ----
 
-    def predict(self, request: Request, reply: Callable[[Response], None]) -> Group | None:
+    def predict(self, request: Request, reply: Callable[[Any], None], format: Format = PREDICT) -> Group | None:
         """Parse, admit and queue a request; `reply` is called once, now or later, unless `cancel` comes first.
 
-        Returns the group that waits, for `cancel`; None when the reply has been given already.
+        It is called with what `format` makes of the answers or of an error: a Response, by default. Returns the group
+        that waits, for `cancel`; None when the reply has been given already.
         """
         model = self.model
         failed: RequestError
         try:
             if model is None or self.state not in ("ready", "draining"):
-                raise self._not_ready()
-            parsed = parse(request, model.contract, self.settings)
+                raise self.not_ready()
+            parsed = format.parse(request, model.contract, self.settings)
             head = request.head
             if head.fault:
                 raise NotParseable(head.fault)
             within, priority = head.within(self.settings.p95), head.priority
+            if parsed.within is not None:
+                within = parsed.within
+            if parsed.priority is not None:
+                priority = parsed.priority
             now = clock()
             entry = model.policy.admit(
                 model.queue, model.lanes.running(now), len(parsed.items), now - request.arrived, now, within, priority
             )
-            call = Call(parsed, reply)
+            call = Call(parsed, format, reply)
             wanted = model.promise if within is None else within
             deadline = math.inf if wanted is None else request.arrived + wanted
             own = within is not None
@@ -229,8 +241,8 @@ class Service:
                 self._expire_at(group.expires)
             return group
         self.metrics.live.refuse(failed.reason)
-        self.metrics.request(failed.code, clock() - request.arrived)
-        reply(refusal(failed))
+        self.metrics.request(failed.code, clock() - request.arrived, format.route)
+        reply(format.refusal(failed))
         return None
 
     def check_size(self, size: int) -> None:
@@ -239,9 +251,9 @@ class Service:
         if size > limit:
             raise TooLarge(f"the body has {show_size(size)} or more; the limit is {show_size(limit)} (--max-body)")
 
-    def count(self, outcome: str, since: float | None = None) -> None:
+    def count(self, outcome: str, since: float | None = None, route: str = PREDICT.route) -> None:
         """A request that ended before it reached `predict`; `since` is when its head was read."""
-        self.metrics.request(outcome, clock() - since if since is not None else 0.0)
+        self.metrics.request(outcome, clock() - since if since is not None else 0.0, route)
 
     def calm(self) -> bool:
         """Whether the door need not be asked about a request that has come whole."""
@@ -262,7 +274,7 @@ class Service:
             return
         group.withdrawn = True
         self._end(group)
-        self.metrics.request("gone", clock() - group.arrived)
+        self.metrics.request("gone", clock() - group.arrived, group.note.format.route)
 
     def _expire_at(self, when: float) -> None:
         assert self._loop is not None
@@ -296,7 +308,7 @@ class Service:
         """A lane's batch is back: every ticket has its answer or its error."""
         if self._gate is not None:
             self._gate.forget()
-        if batch.rows and not (batch.error or batch.photo) and self.model is not None and self.model.cost is not None:
+        if batch.rows and not (batch.error or batch.odd) and self.model is not None and self.model.cost is not None:
             self.model.cost.observe(batch.rows, batch.cpu, max(batch.ran - batch.began, 1e-6), batch.ran)
         for group in batch.lost:
             group.fail(_expired())
@@ -319,22 +331,22 @@ class Service:
         self._end(group)
         call: Call = group.note
         try:
-            response = refusal(group.error) if group.error is not None else self._worded(group, call)
+            response = call.format.refusal(group.error) if group.error is not None else self._worded(group, call)
         except Exception:
             log.exception("an answer could not be written as JSON; its request is answered 500")
             group.error = RunFailed("an internal error while the answer was written; the server's log has it")
-            response = refusal(group.error)
+            response = call.format.refusal(group.error)
         outcome = "ok"
         if group.error is not None:
             outcome = group.error.code
             self.metrics.live.refuse(group.error.reason)
-        self.metrics.request(outcome, clock() - group.arrived)
+        self.metrics.request(outcome, clock() - group.arrived, call.format.route)
         try:
             call.reply(response)
         except Exception:
             log.exception("an answer could not be handed over")
 
-    def _worded(self, group: Group, call: Call) -> Response:
+    def _worded(self, group: Group, call: Call) -> Any:
         assert call.batch is not None
         batch = call.batch
         timing = b"decode;dur=%.3f, queue;dur=%.3f, infer;dur=%.3f" % (
@@ -342,18 +354,17 @@ class Service:
             (batch.taken - group.arrived) * 1e3,
             (batch.ran - batch.decoded) * 1e3,
         )
-        response = answer(call.parsed, group.answers, timing)
+        headers = [(b"server-timing", timing)]
         over = clock() - group.deadline
         if over > 0:
-            response.headers.append((b"x-onbudget-late", b"%.1f" % (over * 1e3)))
+            headers.append((b"x-onbudget-late", b"%.1f" % (over * 1e3)))
             assert self.model is not None
             if self.model.spare is not None and not (group.late or group.own):
                 self.model.spare.surprise()
-        return response
+        return call.format.answer(call.parsed, group.answers, headers)
 
-    # ---- the small routes ----
-
-    def _not_ready(self) -> NotReady:
+    def not_ready(self) -> NotReady:
+        """Why it can't be asked now."""
         words = {
             "loading": "the model is still loading",
             "draining": "the server is shutting down",
@@ -361,36 +372,6 @@ class Service:
             "failed": f"the model can't be served: {self.error}",
         }
         return NotReady(words[self.state], reason=self.state)
-
-    def health(self) -> Response:
-        """200 while the process can answer at all; says how many lanes had to be restarted, and why the last one."""
-        value: dict[str, object] = {"status": "ok"}
-        if self.model is not None:
-            metadata, lanes = self.model.metadata, self.model.lanes
-            if metadata.labels:
-                value["classes"] = list(metadata.labels)
-            if metadata.params is not None:
-                value["params"] = metadata.params
-            if lanes.restarts:
-                value["lane_restarts"] = lanes.restarts
-                value["last_restart"] = lanes.last_restart
-        return as_json(200, value)
-
-    def ready(self) -> Response:
-        """200 with the model, its providers and the effective settings; else 503 with the reason."""
-        if self.state != "ready" or self.model is None:
-            return refusal(self._not_ready())
-        p95, predicted = self.settings.p95, self.metrics.live.predicted
-        told: dict[str, object] = {"status": "ready", "p95_ms": p95 * 1000 if p95 else None}
-        if predicted is not None:
-            told["predicted_limit_rate"] = predicted
-        return as_json(200, {**told, **self.model.described()})
-
-    def status(self) -> Response:
-        """200 with the live figures while there is a model, draining or not; else 503 with the reason."""
-        if self.model is None:
-            return refusal(self._not_ready())
-        return as_json(200, self._status.body(self.model, self.state, clock()))
 
 
 def _expired() -> Shed:

@@ -24,8 +24,8 @@ from onbudget.core.recipe import check_values
 from onbudget.engine.headers import TYPES
 from onbudget.engine.images import probe
 from onbudget.serve.contract import Contract
-from onbudget.serve.exchange import JSON, Head, Request, Response
-from onbudget.serve.items import ARRAYS, BASE64, OWN, PHOTO, PICTURE, ROW, Parsed, where
+from onbudget.serve.exchange import JSON, Head, Request, Response, refusal
+from onbudget.serve.items import ARRAYS, BASE64, OWN, PHOTO, PICTURE, ROW, Format, Parsed, where
 from onbudget.serve.multipart import parse_form
 from onbudget.serve.settings import Settings
 
@@ -69,10 +69,10 @@ def _reading(head: Head, contract: Contract, settings: Settings) -> tuple[Reader
     return reader, options
 
 
-def answer(parsed: Parsed, answers: list[Any], timing: bytes) -> Response:
-    """The answers in the shape that the request asked for; `timing` is the Server-Timing header's value."""
+def answer(parsed: Parsed, answers: list[Any], headers: list[tuple[bytes, bytes]]) -> Response:
+    """The answers in the shape that the request asked for."""
     body = msgspec.json.encode(answers[0] if parsed.single else {"predictions": answers}, enc_hook=_plain_value)
-    return Response(200, body, [JSON, (b"server-timing", timing)])
+    return Response(200, body, [JSON, *headers])
 
 
 def _plain_value(value: Any) -> Any:
@@ -383,3 +383,5 @@ _READERS: dict[str, Reader] = {
 }
 # With the application's own `decode`: a body of any other type is one item, as bytes.
 _OWN_READERS: dict[str, Reader] = {"application/json": _read_json, "multipart/form-data": _read_form, "*": _read_whole}
+
+PREDICT = Format("/predict", parse, answer, refusal)
